@@ -277,6 +277,7 @@ DISCARD_BYTES_MAX = 64 * MIB
 CONFIG_BYTES_MAX = 64 * KIB
 RECEIPT_CHARS_MAX = 256
 METRIC_QUEUES_MAX = 500
+METRIC_GROUPS_MAX = 2_000
 """Queues with metrics of their own; the rest are added up as `_other`."""
 
 # -- gRPC -------------------------------------------------------------------------------------------------------

@@ -107,6 +107,11 @@ class Broker:
         return self._loop.damaged_messages, self._loop.log.pieces.read_errors
 
     @property
+    def written_bytes(self) -> int:
+        """Bytes of records that were given to the journal since the start."""
+        return self._loop.commits.taken_bytes
+
+    @property
     def waiting(self) -> int:
         """Lease requests that wait for messages."""
         return self._host.view.waiting

@@ -124,6 +124,8 @@ class GroupCommit:
         self.writer = writer
         self.waiting: deque[CommitEntry] = deque()
         self.waiting_bytes = 0
+        self.taken_bytes = 0
+        """Bytes of the records that were given to the journal."""
         self.under_way = False
         self.idle = asyncio.Event()
         self.idle.set()
@@ -317,6 +319,7 @@ class GroupCommit:
             if entry.cut is not None:
                 break
         self.waiting_bytes -= size
+        self.taken_bytes += size
         return taken
 
     def _prepare(self, entries: list[CommitEntry]) -> None:

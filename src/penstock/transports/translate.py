@@ -24,6 +24,7 @@ from penstock.wire.encryption import EncryptionReply, EraseRequest
 from penstock.wire.events import EventRangesQuery, EventsQuery
 from penstock.wire.keys import KeyNamed, KeyReply, KeyRequest, KeyRevokedReply, KeysReply, RotateKeyRequest
 from penstock.wire.parse import parse_queue
+from penstock.wire.stats import ConsumersQuery
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
@@ -146,6 +147,10 @@ def seek_group(broker: Broker, asked: group_requests.SeekGroupRequest) -> Any:
 
 def delete_group(broker: Broker, asked: group_requests.DeleteGroupQuery) -> Any:
     return broker.groups.delete(parse_queue(asked.queue), check_group(asked.group), confirm=asked.confirm)
+
+
+def consumers(broker: Broker, asked: ConsumersQuery) -> Any:
+    return broker.stats.consumers(parse_queue(asked.queue), limit=asked.limit)
 
 
 def groups(broker: Broker, asked: messages.QueueQuery) -> Any:
@@ -418,6 +423,10 @@ def rotate_webhook(broker: Broker, asked: webhooks.RotateRequest) -> Any:
 
 def test_webhook(broker: Broker, named: webhooks.WebhookNamed) -> Any:
     return broker.webhooks.test(named.id)
+
+
+def resend_webhook(broker: Broker, asked: webhooks.ResendRequest) -> Any:
+    return broker.webhooks.resend(asked.id, asked.message_id)
 
 
 def webhook_attempts(broker: Broker, asked: webhooks.AttemptsQuery) -> Any:

@@ -41,6 +41,7 @@ Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 JSON = "application/json"
 BATCH = "application/vnd.penstock.batch"
 TEXT = "text/plain"
+OPENMETRICS = "application/openmetrics-text"
 EVENT_STREAM = "text/event-stream"
 
 
@@ -301,9 +302,19 @@ _OPERATIONS = (
         Verb.ANY, queues=(), errors=(), grpc=False,
     ),
     _look(
+        "consumers", "/v1/stats/consumers", stats.ConsumersQuery, stats.ConsumersReply,
+        "The consumers that hold messages of a queue, and how long messages wait and are worked on.", Verb.ANY,
+        grpc=False,
+    ),
+    _look(
         "series", "/v1/series", series.SeriesQuery, series.SeriesReply,
         "History of a queue, a group or the whole server: minutes for two days, ten minutes for a month.",
         Verb.ANY, errors=(), grpc=False,
+    ),
+    _look(
+        "storage", "/v1/stats/storage", NoQuery, queue_table.StorageReply,
+        "The bytes that the server stores, the room that is left, and the speed of its commits.", Verb.METRICS,
+        queues=(), errors=(), grpc=False,
     ),
     _look(
         "connections", "/v1/connections", queue_table.ConnectionsQuery, queue_table.ConnectionsReply,
@@ -432,6 +443,11 @@ _OPERATIONS = (
         webhooks.TestReply, body=webhooks.WebhookNamed, idempotent=False,
     ),
     _webhook(
+        "resend_webhook", "POST", "/resend",
+        "Send a message that is still stored once more, now. Its place in the queue does not change.",
+        webhooks.TestReply, body=webhooks.ResendRequest, idempotent=False, grpc=False,
+    ),
+    _webhook(
         "webhook_attempts", "GET", "/attempts", "The latest attempts, newest first.", webhooks.AttemptsReply,
         query=webhooks.AttemptsQuery,
     ),
@@ -531,7 +547,10 @@ _OPERATIONS = (
     # -- the process
     _process("health", "/healthz", "Is the process up?", replies.StatusReply, Verb.NONE),
     _process("readiness", "/readyz", "Would a request be served?", replies.ReadinessReply, Verb.NONE),
-    _process("metrics", "/metrics", "Metrics for Prometheus.", str, Verb.METRICS, gives=(TEXT,)),
+    _process(
+        "metrics", "/metrics", "Metrics for Prometheus.", str, Verb.METRICS, query=queue_table.MetricsQuery,
+        gives=(TEXT, OPENMETRICS),
+    ),
     _process("openapi", "/openapi.json", "This document.", None, Verb.NONE),
     _process("asyncapi", "/asyncapi.json", "The same for the frames of `/v1/ws`, as AsyncAPI.", None, Verb.NONE),
     _process("front_page", "/", "Links to the other pages.", replies.FrontPage, Verb.NONE),

@@ -40,7 +40,7 @@ REQUEST_ID_CHARS_MAX = 128
 HEALTH_PATH = "/healthz"
 """The only path that needs no credential."""
 SERVER_OPERATIONS: dict[str, str | None] = {
-    "metrics": "metrics", "connections": "metrics", "audit": "audit.read", "event_stream": None,
+    "metrics": "metrics", "connections": "metrics", "storage": "metrics", "audit": "audit.read", "event_stream": None,
 }  # fmt: skip
 """Operations that use the server and not the facade, with the verb that they need everywhere. None: the handler checks
 the queue that the request names."""
