@@ -44,7 +44,7 @@ FINDERS = {
     "b30_dead_letter_off_by_one": 0,
     "b33_waiters_not_woken": 17,
     "b48_nonces_restart_at_recovery": 0,
-    "b48_nonces_restart_at_reload": 65,
+    "b48_nonces_restart_at_reload": 107,
     "b48_position_not_bound": 0,
     "cancel_loses_race": 2,
     "cancelled_but_delivered": 0,
