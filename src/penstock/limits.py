@@ -229,11 +229,12 @@ PENDING_COMMANDS_MAX = 20_000
 WAITERS_MAX = 5_000
 """Parked long-polls of one shard."""
 HOT_BYTES_MAX = 16 * MIB
-"""Recent message bytes kept in memory; everything older is read from the log."""
+"""Recent message bytes that a node keeps in memory; everything older is read from the log."""
 LAST_READ_BYTES_MAX = 16 * MIB
-"""Cached bytes of the latest log read, per partition, for the next read at the same position."""
+"""Bytes of the log that a node read last and keeps for the next read at the same position."""
 KEY_PRINTS_BYTES_MAX = 16 * MIB
-"""Keys indexed with four bytes each: of delayed messages, and of all others after the first lookup by key."""
+"""Keys that a node indexes with four bytes each: of delayed messages, and of all others after the first lookup by
+key."""
 FAR_ENTRIES_MIN = 16_384
 """Delays and expiries far in the future that stay in memory: fewer than this are not worth a file."""
 SNAPSHOT_SLICE_QUEUES = 10

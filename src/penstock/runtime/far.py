@@ -40,7 +40,7 @@ def agenda_name(number: int) -> str:
 def read_chunk(journal: ShardJournal, chunk: Chunk) -> bytes:
     """Raises Damaged with the blob's name and the offset."""
     length = chunk.entries * ENTRY_BYTES
-    data = journal.read_blob(agenda_name(chunk.blob), chunk.start, length)
+    data = journal.peek(agenda_name(chunk.blob), chunk.start, length) or b""
     if len(data) != length or google_crc32c.value(data) != chunk.crc:
         found = "the checksum does not match" if len(data) == length else f"{len(data)} of {length} bytes are left"
         raise Damaged(f"{agenda_name(chunk.blob)}, offset {chunk.start}: {found}")

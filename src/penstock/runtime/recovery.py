@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock import limits
 from penstock.core import snapshot
 from penstock.core.apply import apply
 from penstock.core.offsets.agenda import ENTRY_BYTES, Read
@@ -20,12 +19,13 @@ from penstock.encryption.record_cipher import RecordCipher
 from penstock.journal.blobs import decode_snapshot
 from penstock.journal.codec import PREFIX, UnknownRecord, decode
 from penstock.journal.frame import HEADER, FrameWriter
-from penstock.journal.port import Damaged, EngineError, ShardJournal
+from penstock.journal.port import Damaged, EngineError, Place, ShardJournal
 from penstock.runtime.far import agenda_blobs_of, agenda_name, agendas_of, read_chunk
 from penstock.runtime.index import PartitionIndex
 from penstock.runtime.log import MessageLog
+from penstock.runtime.node_memory import NodeMemory
 from penstock.runtime.stored import segment_name
-from penstock.runtime.stored_ids import id_blobs_of, read_ids
+from penstock.runtime.stored_ids import Peek, id_blobs_of, read_ids
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class Recovered(NamedTuple):
 
 
 async def recover(
-    journal: ShardJournal, node: bytes, *, hot_bytes: int | None = None, cipher: RecordCipher | None = None
+    journal: ShardJournal, node: bytes, memory: NodeMemory | None = None, cipher: RecordCipher | None = None
 ) -> Recovered:
     """Raises Damaged if the journal does not add up; then nothing may be served from it.
 
@@ -75,20 +75,24 @@ async def recover(
     collected = gc.isenabled()
     gc.disable()
     try:
-        return await _recover(journal, node, hot_bytes, cipher)
+        return await _recover(journal, node, memory, cipher)
     finally:
         if collected:
             gc.enable()
 
 
-async def _recover(journal: ShardJournal, node: bytes, hot_bytes: int | None, cipher: RecordCipher | None) -> Recovered:
-    log = MessageLog(journal, limits.HOT_BYTES_MAX if hot_bytes is None else hot_bytes, cipher)
+async def _recover(
+    journal: ShardJournal, node: bytes, memory: NodeMemory | None, cipher: RecordCipher | None
+) -> Recovered:
+    log = MessageLog(journal, memory, cipher)
     start = Snapshot(0, b"", Shard(), {}, [], 1, set())
     start.shard.replaying = True
     read = partial(read_chunk, journal)
-    start_name = ""
-    for start_name, size in (await journal.list_blobs("snapshot-"))[-1:]:
-        start = load_snapshot(start_name, journal.read_blob(start_name, 0, size), partial(read_ids, journal))
+    head = await journal.head()
+    start_name = "" if head is None else head.snapshot
+    if head is not None:
+        (data,) = await journal.fetch([Place(start_name, 0, await _size_of(journal, start_name))])
+        start = load_snapshot(start_name, data, partial(read_ids, await _id_blobs(journal)))
     index, shard = start.index, start.shard
     log.indexes.update(start.pieces)
     if journal.tail.index < index:
@@ -117,6 +121,30 @@ async def _recover(journal: ShardJournal, node: bytes, hot_bytes: int | None, ci
             log.ends[number, position] = partition.end
     writer = FrameWriter(node, journal.term, journal.tail.index + 1, journal.tail.chain)
     return Recovered(shard, log, writer, start.marks, start.next_segment, start.named_blobs, start.sealed, replayed)
+
+
+async def _size_of(journal: ShardJournal, name: str) -> int:
+    size = dict(await journal.list_blobs(name)).get(name)
+    if size is None:
+        raise Damaged(f"{name}, offset 0: the shard starts from this snapshot, but the blob is missing")
+    return size
+
+
+async def _id_blobs(journal: ShardJournal) -> Peek:
+    """A function that reads the blobs of client ids. A snapshot names parts of them in no order, so they are fetched
+    whole if they are not at hand."""
+    if journal.traits.read_ms == 0:
+        return journal.peek
+    blobs = await journal.list_blobs("ids-")
+    fetched = await journal.fetch([Place(name, 0, size) for name, size in blobs])
+    known = {name: data for (name, _), data in zip(blobs, fetched, strict=True)}
+
+    def peek(name: str, skip: int, length: int) -> bytes:
+        if name not in known:
+            raise FileNotFoundError(name)
+        return known[name][skip : skip + length]
+
+    return peek
 
 
 def load_snapshot(name: str, data: bytes, read: ReadIds) -> Snapshot:

@@ -25,11 +25,12 @@ from penstock.journal.codec import encode
 from penstock.runtime.index import SPAN_MAX, PartitionIndex, StoredPiece, key_prints
 from penstock.runtime.log import StoredRun, cut_record
 from penstock.runtime.loop import ShardLoop
+from penstock.runtime.node_memory import PieceKey
 from penstock.runtime.pace import Pace
 from penstock.runtime.recovery import Mark
 from penstock.runtime.snapshots import ShardReloaded
 from penstock.runtime.space import wanted_messages
-from penstock.runtime.stored import segment_name
+from penstock.runtime.stored import segment_name, when_at_hand
 
 SEGMENT_BYTES_MAX = 4 * limits.MIB
 """A segment is put together in memory."""
@@ -50,6 +51,8 @@ TRAIT_OFFSETS = 1 << 12
 COMPACT_BELOW = 0.5
 """A segment with a smaller share of live messages than this is rewritten."""
 UNLIMITED = 1 << 62
+FETCH_BYTES = 1 * limits.MIB
+"""Bytes of pieces that are fetched together."""
 
 
 class _Sealed(NamedTuple):
@@ -232,7 +235,8 @@ class Sealer:
                 # For many pieces at once, because it looks at every group. Messages that end meanwhile are copied too.
                 last = pieces[min(at + WEIGH_PIECES, len(pieces)) - 1]
                 live = self._live(queue, number, partition, _first_offset(index, piece), last.end)
-            for sealed in self._copies(queue, index, piece, (queue.number, number), live):
+            await self._bring(place, pieces, at)
+            for sealed in await self._copies(queue, index, piece, place, live):
                 batch.append(sealed)
                 size += len(sealed.head) + len(sealed.attached)
             moved.append(piece)
@@ -244,24 +248,40 @@ class Sealer:
                 moved, batch, size = [], [], 0
             await self._yield_to_loop()
 
-    def _copies(
+    async def _bring(self, place: tuple[int, int], pieces: list[StoredPiece], at: int) -> None:
+        """Have the piece at this number in memory, and those behind it if it has to be fetched."""
+        stored = self._loop.log.pieces
+        if stored.all_at_hand or stored.is_at_hand((*place, *pieces[at][:3])):
+            return
+        keys, size = list[PieceKey](), 0
+        for piece in pieces[at : at + WEIGH_PIECES]:
+            keys.append((*place, piece.locator, piece.skip, piece.length))
+            size += piece.length
+            if size >= FETCH_BYTES:
+                break
+        await stored.fetch(keys)
+
+    async def _copies(
         self, queue: Queue, index: PartitionIndex, piece: StoredPiece, place: tuple[int, int], live: RangeSet
-    ) -> Iterator[_Sealed]:
+    ) -> list[_Sealed]:
         """The live messages of a piece. A damaged piece is copied byte by byte: what of it can be read stays readable,
         and the damage keeps its dead letters."""
-        records, problem, _ = self._loop.log.pieces.read(place, piece.locator, piece.skip, piece.length)
+        stored = self._loop.log.pieces
+        records, problem, _ = await when_at_hand(lambda: stored.read(place, piece.locator, piece.skip, piece.length))
         if problem:
+            raw = await stored.raw(piece.locator, piece.skip, piece.length)
             at = index.at(piece.end - 1)
             if at < len(index) and index.stored(at) == piece:
-                raw = self._loop.log.pieces.raw(piece.locator, piece.skip, piece.length)
-                yield _Sealed(index.firsts[at], piece.end, index.id_of(at), raw, b"", None, damaged=True)
-            return
+                return [_Sealed(index.firsts[at], piece.end, index.id_of(at), raw, b"", None, damaged=True)]
+            return []
+        copies = []
         for record in records:
             for run in _runs(record, live, small=queue.config.indexed):
                 cut = cut_record(run)
                 head, attached = encode(self._loop.stored_form(cut))
                 prints = key_prints(cut.batch) if (piece.locator, piece.skip) in index.prints else None
-                yield _Sealed(run.first, run.stop, cut.id, head, attached or b"", prints)
+                copies.append(_Sealed(run.first, run.stop, cut.id, head, attached or b"", prints))
+        return copies
 
     async def _add_segment(
         self, queue: Queue, number: int, batch: list[_Sealed], index: PartitionIndex, moved: list[StoredPiece]

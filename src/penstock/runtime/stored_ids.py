@@ -21,16 +21,20 @@ BLOB_BYTES_MAX = 4 * limits.MIB
 """A blob is assembled in memory."""
 
 
+Peek = Callable[[str, int, int], bytes | None]
+"""(blob, skip, length) -> bytes, as `ShardJournal.peek`."""
+
+
 def ids_name(number: int) -> str:
     return f"ids-{number:012d}"
 
 
-def read_ids(journal: ShardJournal, stored: StoredChunk, length: int) -> bytes:
+def read_ids(peek: Peek, stored: StoredChunk, length: int) -> bytes:
     """Raises Damaged with the blob's name and the offset."""
     name = ids_name(stored.blob)
     try:
-        data = journal.read_blob(name, stored.start, length)
-    except (FileNotFoundError, KeyError):
+        data = peek(name, stored.start, length) or b""
+    except FileNotFoundError:
         raise Damaged(f"{name}, offset 0: client ids are stored here, but the blob is missing") from None
     if len(data) != length or google_crc32c.value(data) != stored.crc:
         found = "the checksum does not match" if len(data) == length else f"{len(data)} of {length} bytes are left"

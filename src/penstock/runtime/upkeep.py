@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock import limits
@@ -29,7 +30,7 @@ from penstock.core.commands import EndHold, PruneLetters, TrimPartition
 from penstock.core.state.holds import journal_held_from
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.blobs import SNAPSHOT_MAGIC
-from penstock.journal.port import EngineError, OutOfSpace
+from penstock.journal.port import Ambiguous, EngineError, Head, OutOfSpace, StoreUnavailable
 from penstock.runtime.far import FarEntries
 from penstock.runtime.holding import spanned_bytes
 from penstock.runtime.loop import ShardLoop
@@ -39,7 +40,7 @@ from penstock.runtime.retention import first_kept
 from penstock.runtime.sealing import UNLIMITED, Sealer
 from penstock.runtime.snapshots import ShardReloaded, Snapshots
 from penstock.runtime.space import survey
-from penstock.runtime.stored import segment_name
+from penstock.runtime.stored import segment_name, when_at_hand
 from penstock.runtime.stored_ids import StoredIds
 
 RETENTION_EVERY_S = 30.0
@@ -52,6 +53,7 @@ RECLAIM_BYTES = 32 * limits.MIB
 RECLAIM_WHEN_SHORT_BYTES = 1 * limits.MIB
 TIGHT_BYTES = 4 * limits.JOURNAL_SEGMENT_BYTES
 """With less room than this a round also shortens the journal, as far as there is room for the copies."""
+RETRY_STORE_S = 1.0
 RETRY_WHEN_SHORT_S = 2.0
 """On a full disk a round is tried this often, whatever the estimate says, if there were commits since the last one."""
 SPARED_SHARE = 20
@@ -176,6 +178,10 @@ class Upkeep:
             except (OutOfSpace, DiskFull):
                 begun = True
                 self._on_trouble("upkeep found the disk full; the next round tries again")
+            except (StoreUnavailable, Ambiguous) as error:
+                self._on_trouble(f"upkeep waits for the store: {error}")
+                await asyncio.sleep(RETRY_STORE_S)
+                self._due.set()
             except EngineError:
                 return  # the loop meets the same failure and reports it
             except Unavailable as error:
@@ -335,7 +341,7 @@ class Upkeep:
                     await self._snapshot(self._sealed)
                     if self._loop.log is log:
                         await self._remove_leftovers()
-            except (OutOfSpace, DiskFull, ShardReloaded):
+            except (OutOfSpace, DiskFull, ShardReloaded, StoreUnavailable, Ambiguous):
                 pass  # the journal has everything; the next start is only slower
 
     # -- retention ----------------------------------------------------------------------------------------------------
@@ -368,7 +374,9 @@ class Upkeep:
         loop = self._loop
         self._sealer.begin()
         async for queue, number, partition, _ in self._sealer.indexed():
-            start = first_kept(loop.log, queue, number, queue.config.retention, loop.now_ms())
+            start = await when_at_hand(
+                partial(first_kept, loop.log, queue, number, queue.config.retention, loop.now_ms())
+            )
             if start > partition.start:
                 try:
                     await loop.submit(TrimPartition(queue.number, number, start))
@@ -406,6 +414,7 @@ class Upkeep:
         # The number behind the index tells apart two snapshots of one frame whose messages lie in different places.
         name = f"snapshot-{index:020d}-{self._take_number():012d}"
         self._snapshot_bytes = await self._sealer.put_blob(name, SNAPSHOT_MAGIC, parts)
+        await self._loop.journal.commit_head(Head(name, index))
         self._snapshots.written(name, images)
         self._changed = self._loop.durable_index > index
         self._named_blobs = set().union(*(image.named for image in images.values()))
@@ -428,9 +437,10 @@ class Upkeep:
     async def _remove_leftovers(self) -> None:
         """Remove blobs that the newest snapshot does not need: older snapshots, segments and agenda entries."""
         journal = self._loop.journal
-        snapshots = await journal.list_blobs("snapshot-")
-        await journal.delete_blobs([name for name, _ in snapshots[:-1]])
-        self._snapshot_bytes = snapshots[-1][1] if snapshots else 0
+        snapshots, head = dict(await journal.list_blobs("snapshot-")), await journal.head()
+        if head is not None:
+            self._snapshot_bytes = snapshots.pop(head.snapshot, 0)
+        await journal.delete_blobs(list(snapshots))
         named = {segment_name(-locator) for locator in await self._locators() if locator < 0}
         segments = dict(await journal.list_blobs("segment-"))
         gone = [

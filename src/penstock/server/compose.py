@@ -19,7 +19,7 @@ from penstock.broker.vault import Vault
 from penstock.clock import Clock, SystemClock
 from penstock.dashboard import DashboardSite, SiteOptions
 from penstock.encryption.master_keys import EncryptionKeyError
-from penstock.engines import open_engine
+from penstock.engines import open_engine, without_password
 from penstock.errors import InvalidRequest, Unavailable
 from penstock.journal.port import Engine, EngineError, Failed
 from penstock.logs import get_logger
@@ -121,6 +121,7 @@ async def open_node(settings: Settings) -> Node:
         text = f"data_dir: cannot use {settings.data_dir}: {error.strerror or error}"
         raise (DiskFailed(text) if error.errno == errno.EIO else ConfigError(text)) from None
     try:
+        await engine.check()
         node = engine.node_id((clock.now_ms() << 80 | secrets.randbits(80)).to_bytes(16, "big"))
         host = await open_shard(
             engine, 0, clock, node, on_failure=on_failure, on_problem=on_upkeep_failure, on_round=MallocTrim().trim,
@@ -143,7 +144,11 @@ async def open_node(settings: Settings) -> Node:
     if settings.lake:
         broker.analytics.use(settings.lake)
     _log.info(
-        "store_opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed
+        "store_opened",
+        store=without_password(settings.store),
+        data_dir=settings.data_dir,
+        fsync=settings.fsync,
+        replayed=host.replayed,
     )
     await broker.series.start(
         SeriesFiles(Path(settings.data_dir) / "series") if settings.store == "local:" else MemoryBlocks()

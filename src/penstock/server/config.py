@@ -70,7 +70,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(description="Address of gRPC; auto: 127.0.0.1:7401, or a free port if that is taken; off: none."),
     ] = "auto"
     store: Annotated[
-        str, Meta(description="Storage engine of the journals: local: (inside the data directory) or memory:.")
+        str,
+        Meta(
+            description="Storage engine of the journals: local: (inside the data directory), memory: or postgres://…."
+        ),
     ] = "local:"
     fsync: Annotated[
         Literal["always", "interval", "batch", "never"],

@@ -27,6 +27,7 @@ from penstock.engines.memory import MemoryEngine
 from penstock.ids import parse_queue, ulid_text
 from penstock.journal.port import Engine
 from penstock.runtime.host import ShardHost, open_shard
+from penstock.runtime.node_memory import NodeMemory
 from penstock.testing.clock import ManualClock
 
 _COLUMNS = {
@@ -68,6 +69,8 @@ class InProcess:
     async def start(self) -> None:
         options = dict(self._options)
         auto_create, encrypt_all = options.pop("auto_create", True), options.pop("encrypt_all", False)
+        if (hot_bytes := options.pop("hot_bytes", None)) is not None:
+            options["memory"] = NodeMemory(hot_bytes)
         self.engine = self._open_engine()
         try:
             self.host = await open_shard(

@@ -422,8 +422,8 @@ class Shard:
         """(queue, group) whose members were silent for too long, or took too long to give something up."""
 
     def next_deadline_ms(self) -> int:
-        """When time itself will next change something."""
-        if self.needs_tick():
+        """When time itself will next change something; 0 if a tick must be decided before."""
+        if self.overdue or self.overdue_partitions or self.overdue_groups or self.due_schedules:
             return 0
         return min(
             self.deadlines[0][0] if self.deadlines else NEVER_MS,
@@ -433,7 +433,7 @@ class Shard:
 
     def needs_tick(self) -> bool:
         """True if time has made something true that is not a fact yet."""
-        return bool(self.overdue or self.overdue_partitions or self.overdue_groups or self.due_schedules)
+        return self.next_deadline_ms() == 0
 
     def arm(self, due: int, queue: int, partition: int, group: int = -1) -> None:
         """See to it that this partition (or group of it) is looked at when `due` has come."""
