@@ -46,6 +46,8 @@ def serve(
     environment: Annotated[str | None, _flag("environment", metavar="NAME")] = None,
     environment_color: Annotated[str | None, _flag("environment_color")] = None,
     mask: Annotated[list[str] | None, _flag("mask", metavar="FIELD")] = None,
+    trace: Annotated[str | None, _flag("trace", metavar="URL")] = None,
+    trace_sample: Annotated[float | None, _flag("trace_sample", metavar="SHARE")] = None,
     allowed_host: Annotated[list[str] | None, _flag("allowed_host", metavar="NAME")] = None,
     allowed_origin: Annotated[list[str] | None, _flag("allowed_origin", metavar="ORIGIN")] = None,
     auth: Annotated[str | None, _flag("auth")] = None,
