@@ -73,6 +73,7 @@ class World:
     def run(self) -> Result:
         asyncio.set_event_loop(self.loop)
         restore = self._scale_down()
+        self.history.nonces.watch()
         try:
             main = self.loop.create_task(self._main())
             main.add_done_callback(lambda _: self.loop.stop())
@@ -84,6 +85,7 @@ class World:
                 raise error
         finally:
             asyncio.set_event_loop(None)
+            self.history.nonces.stop()
             restore()
             self._abandon()
         return Result(

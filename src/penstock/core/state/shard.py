@@ -40,6 +40,7 @@ from penstock.core.state.members import Membership
 from penstock.core.state.partitions import Partitions
 from penstock.core.state.progress import NEVER_MS, Progress
 from penstock.core.state.traits import Traits
+from penstock.core.state.users import StoredUser
 
 if TYPE_CHECKING:
     from penstock.core.order.dispatch import Dispatcher
@@ -365,7 +366,7 @@ class Shard:
         "advanced_ms", "alarms", "changing", "deadlines", "due_schedules", "former_queues", "grace", "holds", "keys",
         "last_id",
         "leases", "next_lease", "next_queue", "now_ms", "overdue", "overdue_groups", "overdue_partitions", "paths",
-        "queues", "replaying", "schedules", "term", "timers", "transactions", "webhook_groups", "webhooks",
+        "queues", "replaying", "schedules", "term", "timers", "transactions", "users", "webhook_groups", "webhooks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -388,6 +389,8 @@ class Shard:
         self.webhooks: dict[str, Webhook] = {}
         self.keys: dict[str, StoredKey] = {}
         """API keys by id."""
+        self.users: dict[str, StoredUser] = {}
+        """People by email."""
         # Soft.
         self.changing: Callable[[int], None] | None = None
         """Called with the number of a queue before anything in it that a snapshot has changes."""
