@@ -12,7 +12,7 @@ from penstock.ids import QueuePath
 from penstock.pending import PendingReply
 from penstock.transports.metrics import Metrics
 from penstock.wire.messages import Producer, PublishMessage, TransactRequest
-from penstock.wire.publishing import Publish, batch_of, queue_of, rows_by_queue
+from penstock.wire.publishing import ParsedPublish, batch_of, queue_of, rows_by_queue
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
@@ -21,7 +21,7 @@ Parts: TypeAlias = list[Sequence[int] | None]
 """Per part of a publish: the rows of the request that are in the part, None for all rows."""
 
 
-def publish_all(broker: Broker, asked: Publish) -> tuple[PendingReply[PublishReply], Parts]:
+def publish_all(broker: Broker, asked: ParsedPublish) -> tuple[PendingReply[PublishReply], Parts]:
     messages = cast(Sequence[PublishMessage], asked.messages)
     parts, rows = _parts(asked.queue, messages, in_order=asked.producer is not None)
     return broker.messages.publish(parts, producer_seq(asked.producer)), rows
@@ -75,7 +75,7 @@ class _Item(NamedTuple):
 class PartialPublish:
     """A publish with `atomic: false`. Messages of one queue are published as one batch, which is split on a refusal."""
 
-    def __init__(self, broker: Broker, metrics: Metrics, asked: Publish):
+    def __init__(self, broker: Broker, metrics: Metrics, asked: ParsedPublish):
         self._broker = broker
         self._metrics = metrics
         self._asked = asked

@@ -38,7 +38,7 @@ _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a
 """W3C Trace Context."""
 
 
-class Publish(NamedTuple):
+class ParsedPublish(NamedTuple):
     """A decoded publish. If it is not atomic, an item may be the error of that message."""
 
     queue: str | None
@@ -55,7 +55,7 @@ class PlainPublish(NamedTuple):
     payloads: Sequence[msgspec.Raw]
 
 
-def parse_publish(body: bytes) -> Publish | PlainPublish:
+def parse_publish(body: bytes) -> ParsedPublish | PlainPublish:
     """Decode a publish. An invalid message raises InvalidRequest if the publish is atomic, or else becomes an item."""
     try:
         plain = parse_json(_plain_decoder, body)
@@ -72,11 +72,11 @@ def parse_publish(body: bytes) -> Publish | PlainPublish:
         if envelope.atomic:
             raise
         messages = [_parse_message(raw, row) for row, raw in enumerate(envelope.messages)]
-        return Publish(envelope.queue, False, envelope.producer, messages)
-    return Publish(request.queue, request.atomic, request.producer, request.messages)
+        return ParsedPublish(envelope.queue, False, envelope.producer, messages)
+    return ParsedPublish(request.queue, request.atomic, request.producer, request.messages)
 
 
-def with_trace(publish: Publish | PlainPublish, traceparent: str) -> Publish | PlainPublish:
+def with_trace(publish: ParsedPublish | PlainPublish, traceparent: str) -> ParsedPublish | PlainPublish:
     """The publish with the trace of its request in the headers of its messages, unless they have one of their own.
 
     A context that is not valid, and headers without room for it, are left as they are.
@@ -86,7 +86,7 @@ def with_trace(publish: Publish | PlainPublish, traceparent: str) -> Publish | P
     carried = {"traceparent": traceparent}
     if isinstance(publish, PlainPublish):
         messages = [PublishMessage(payload, headers=carried) for payload in publish.payloads]
-        return Publish(publish.queue, True, publish.producer, messages)
+        return ParsedPublish(publish.queue, True, publish.producer, messages)
     for message in publish.messages:
         if isinstance(message, PublishMessage):
             headers = message.headers or {}

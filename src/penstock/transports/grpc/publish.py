@@ -24,7 +24,7 @@ from penstock.transports.publishing import PartialPublish, Parts, RunEntry, publ
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.messages import Producer, PublishFrameQuery, PublishRequest, TransactRequest
 from penstock.wire.parse import parse_queue
-from penstock.wire.publishing import Publish
+from penstock.wire.publishing import ParsedPublish
 
 
 async def publish(edge: GrpcEdge, request: pb.PublishRequest, context: Context | None) -> pb.PublishReply:  # noqa: ARG001
@@ -72,14 +72,14 @@ async def _publish_messages(edge: GrpcEdge, request: pb.PublishRequest) -> pb.Pu
         queue = request.queue if request.HasField("queue") else None
         producer = convert(values_of(request.producer), Producer) if request.HasField("producer") else None
         each = PartialPublish(
-            edge.broker, edge.metrics, Publish(queue, False, producer, messages_each(request.messages))
+            edge.broker, edge.metrics, ParsedPublish(queue, False, producer, messages_each(request.messages))
         )
         results = [_result(outcome) for outcome in await each.publish()]
         return pb.PublishReply(results=results, durable=each.durable, ignored=each.ignored)
     values = values_of(request)
     del values["batch"]
     asked = convert(values, PublishRequest)
-    pending, parts = publish_all(edge.broker, Publish(asked.queue, True, asked.producer, asked.messages))
+    pending, parts = publish_all(edge.broker, ParsedPublish(asked.queue, True, asked.producer, asked.messages))
     reply = await pending
     edge.metrics.published(reply.runs)
     messages = _published_messages(reply.runs, parts, len(asked.messages))

@@ -30,7 +30,7 @@ from penstock.transports.http.request import BATCH_TYPE, Request
 from penstock.transports.publishing import PartialPublish, RunEntry, producer_seq, publish_all
 from penstock.wire.messages import NoQuery, PublishFrameQuery, TransactRequest
 from penstock.wire.parse import parse_query, parse_queue
-from penstock.wire.publishing import PlainPublish, Publish, parse_publish, plain_batch, with_trace
+from penstock.wire.publishing import ParsedPublish, PlainPublish, parse_publish, plain_batch, with_trace
 from penstock.wire.status import STATUS
 
 _encoder = msgspec.json.Encoder()
@@ -91,7 +91,7 @@ def _publish_plain(edge: Edge, asked: PlainPublish, started: float) -> PendingRe
     return edge.broker.messages.publish([part], producer_seq(asked.producer)).then(answer)
 
 
-def _publish_all(edge: Edge, asked: Publish, started: float) -> PendingReply[Answer]:
+def _publish_all(edge: Edge, asked: ParsedPublish, started: float) -> PendingReply[Answer]:
     pending, parts = publish_all(edge.broker, asked)
 
     def answer(reply: PublishReply) -> Answer:
@@ -101,7 +101,7 @@ def _publish_all(edge: Edge, asked: Publish, started: float) -> PendingReply[Ans
     return pending.then(answer)
 
 
-async def _publish_each(edge: Edge, asked: Publish, started: float) -> Answer:
+async def _publish_each(edge: Edge, asked: ParsedPublish, started: float) -> Answer:
     each = PartialPublish(edge.broker, edge.metrics, asked)
     results = ",".join(map(_result, await each.publish()))
     edge.metrics.publish_seconds.observe(edge.clock.monotonic() - started)

@@ -54,7 +54,7 @@ class UnsubscribeFrame(Request, tag_field="type", tag="unsubscribe"):
     topics: Topics
 
 
-class AckFrame(Request, tag_field="type", tag="ack"):
+class SubscriberAck(Request, tag_field="type", tag="ack"):
     message_id: Annotated[str, Meta(max_length=64)]
 
 
@@ -66,7 +66,7 @@ class PongFrame(Request, tag_field="type", tag="pong"):
     pass
 
 
-_decoder = msgspec.json.Decoder(SubscribeFrame | UnsubscribeFrame | AckFrame | PingFrame | PongFrame)
+_decoder = msgspec.json.Decoder(SubscribeFrame | UnsubscribeFrame | SubscriberAck | PingFrame | PongFrame)
 
 
 class UnackedMessage(NamedTuple):
@@ -93,7 +93,7 @@ class Subscription:
         about: dict[str, Any] = {}
         try:
             frame = parse_json(_decoder, text.encode())
-            if isinstance(frame, AckFrame):
+            if isinstance(frame, SubscriberAck):
                 about = {"message_id": frame.message_id}
             await _HANDLERS[type(frame)](self, frame)
         except PenstockError as error:
@@ -137,7 +137,7 @@ class Subscription:
         await self._output.send({"type": "unsubscribed", "topics": [short_name(topic) for topic in topics]})
         self._resume_delivery()
 
-    async def _ack(self, frame: AckFrame) -> None:
+    async def _ack(self, frame: SubscriberAck) -> None:
         """Acknowledge one message. An error is sent only if the ack was too late."""
         held = self._held.pop(internal_id(frame.message_id).upper(), None)
         if held is not None:
@@ -237,7 +237,7 @@ class Subscription:
 _HANDLERS: dict[type, Callable[[Subscription, Any], Coroutine[Any, Any, None]]] = {
     SubscribeFrame: Subscription._subscribe,
     UnsubscribeFrame: Subscription._unsubscribe,
-    AckFrame: Subscription._ack,
+    SubscriberAck: Subscription._ack,
     PingFrame: Subscription._ping,
     PongFrame: Subscription._pong,
 }
