@@ -29,6 +29,7 @@ from sim.network import Call, Network
 from sim.observed import History, ObservedEngine
 from sim.plan import Plan
 from sim.store import Link, RemoteEngine
+from sim.users import PlainPasswords
 from sim.violation import Violation
 
 ROOT = "/data"
@@ -81,10 +82,12 @@ class Process:
             segment_bytes=plan.round_bytes, segments_kept=plan.segments_kept, memory=NodeMemory(plan.hot_bytes),
             far_entries=plan.far_entries,
             stored_ids=plan.stored_ids,
+            stored_letters=plan.stored_letters,
             slice_queues=plan.slice_queues,
         )  # fmt: skip
         self.broker = Broker(host, self._entropy.getrandbits)
         self.broker.keys.attach(KeyTable(HASH_KEY), lambda _: None)
+        self.broker.users.attach(PlainPasswords(), lambda _: None)
         await self.check_state()
 
     async def stop(self) -> None:
@@ -141,7 +144,7 @@ class Process:
 
     def _on_trouble(self, trouble: str) -> None:
         """Problems that the broker survives: all but a full disk, and a hold that spans too much, are bugs."""
-        if "disk full" not in trouble and not trouble.startswith("hold "):
+        if "disk full" not in trouble and not trouble.startswith(("hold ", "upkeep waits for the store")):
             self._report(Violation("I11", trouble))
 
     # -- requests -----------------------------------------------------------------------------------------------------
