@@ -50,6 +50,8 @@ FINDERS = {
     "cancelled_but_delivered": 0,
     "dead_letters_limit_off": 1,
     "double_lease": 1,
+    "changed_letters_named_in_their_old_blob": 3,
+    "shared_segment_positions_begin_anew": 5,
     "ids_in_blobs_forgotten": 5,
     "earlier_life_taken_for_damage": 6,
     "early_delivery": 26,
@@ -88,6 +90,7 @@ FINDERS = {
     "snapshot_reuses_a_changed_queue": 0,
     "transact_acks_first": 0,
     "transact_forgotten": 9,
+    "users_not_in_the_snapshot": 8,
     "window_of_one_partition": 5,
 }
 """Planted bug -> a seed that found it. Any change of the workload makes other worlds of the same seeds: it only says
