@@ -40,8 +40,9 @@ class Holder(NamedTuple):
 
 
 class InFlight:
-    def __init__(self, view: ShardView):
+    def __init__(self, view: ShardView, shard: int = 0):
         self._view = view
+        self._shard = shard
 
     async def receipts(
         self, ids: Sequence[str], *, queue: QueuePath | None = None, group: str | None = None, consumer: str = ""
@@ -94,7 +95,7 @@ class InFlight:
             queue.path,
             queue.group_names[lease.group],
             lease.consumer,
-            f"{receipt_prefix(0, lease.id, lease.nonce)}{offset}",
+            f"{receipt_prefix(self._shard, lease.id, lease.nonce)}{offset}",
             queue.config.strict_leases,
         )
 

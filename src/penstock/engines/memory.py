@@ -143,6 +143,9 @@ class MemoryEngine:
     def node_id(self, fresh: bytes) -> bytes:
         return fresh
 
+    def shard_count(self, fresh: int) -> int:
+        return fresh
+
     def missing(self) -> str | None:
         return None
 

@@ -193,6 +193,10 @@ class Engine(Protocol):
     def node_id(self, fresh: bytes) -> bytes:
         """The 16-byte id of this node: the bytes given at the first call, if the store is persistent."""
 
+    def shard_count(self, fresh: int) -> int:
+        """The number of shards of this store, which never changes: the number given at the first call, if the store is
+        persistent."""
+
     def missing(self) -> str | None:
         """Why the store is not where it was opened any more; None: it is."""
 

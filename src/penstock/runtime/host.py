@@ -63,11 +63,13 @@ async def open_shard(
     """
     journal = await engine.acquire(number, node)
     recovered = await recover(journal, node, hot_bytes=hot_bytes)
+    recovered.shard.number = number
     # A snapshot omits delays that were over by its time: journal time must not start before that time.
     clock.advance_to_ms(max(recovered.shard.now_ms, recovered.shard.advanced_ms))
 
     async def reload() -> tuple[Any, Any, Any]:
         again = await recover(journal, node, hot_bytes=hot_bytes)
+        again.shard.number = number
         return again.shard, again.log, again.writer
 
     loop = ShardLoop(recovered.shard, journal, recovered.log, recovered.writer, clock, on_failure, reload)

@@ -16,9 +16,10 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from penstock.batch import Batch, build, layout
+from penstock.broker.router import RoutedBroker
 from penstock.broker.service import Broker
 from penstock.broker.types import DeliveredRun, ProducerSeq, PublishPart, PublishReply
 from penstock.broker.vault import Vault
@@ -61,24 +62,34 @@ class InProcess:
         self.clock = clock
         self.engine: Engine
         self.host: ShardHost
+        """The first shard."""
+        self.hosts: list[ShardHost]
         self.broker: Broker
         self.failures: list[str] = []
         """The reasons of journal failures, which stop the shard."""
 
     async def start(self) -> None:
         options = dict(self._options)
-        auto_create = options.pop("auto_create", True)
+        auto_create, shards = options.pop("auto_create", True), options.pop("shards", 1)
         self.engine = self._open_engine()
         try:
-            self.host = await open_shard(
-                self.engine, 0, self.clock, bytes(15) + b"\1", on_failure=self.failures.append, **options
-            )
+            self.hosts = [
+                await open_shard(
+                    self.engine, number, self.clock, bytes(15) + b"\1", on_failure=self.failures.append, **options
+                )
+                for number in range(shards)
+            ]
         except BaseException:
             await self.engine.close()
             raise
+        self.host = self.hosts[0]
         # The same key each time, so that secrets encrypted before a restart can be decrypted after it.
         vault = Vault(lambda: bytes(range(32)))
-        self.broker = Broker(self.host, self._random.getrandbits, auto_create=auto_create, vault=vault)
+        brokers = [
+            Broker(host, self._random.getrandbits, auto_create=auto_create, vault=vault, shards=shards)
+            for host in self.hosts
+        ]
+        self.broker = brokers[0] if shards == 1 else cast(Broker, RoutedBroker(brokers, self.clock.now_ms))
 
     async def stop(self, *, final_snapshot: bool = True) -> None:
         await self.broker.close(final_snapshot=final_snapshot)
@@ -91,7 +102,8 @@ class InProcess:
     async def advance(self, ms: int) -> None:
         """Advance the clock and run the timers of the broker."""
         self.clock.advance(ms)
-        await self.host.loop.submit(Tick())
+        for host in self.hosts:
+            await host.loop.submit(Tick())
 
     async def publish(
         self,
@@ -137,7 +149,7 @@ async def in_process(
     seed: int = 1,
     **options: Any,
 ) -> AsyncIterator[InProcess]:
-    """A running broker; `options` are those of `open_shard` and `auto_create` of `Broker`."""
+    """A running broker; `options` are those of `open_shard`, and `auto_create` and `shards` of `Broker`."""
     if open_engine is None:
         memory = MemoryEngine()
         open_engine = lambda: memory  # noqa: E731  one store for all restarts
