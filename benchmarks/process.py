@@ -95,7 +95,7 @@ class ServerProcess:
         """User and system time of all threads and all children, running or waited for. Resolution: 10 ms."""
         return sum(_cpu_seconds(pid) for pid in _tree(self.pid))
 
-    def wait_until_idle(self) -> None:
+    def wait_until_idle(self, seconds: float = START_SECONDS_MAX) -> None:
         """Wait until the process has finished its background work after a load."""
 
         def is_idle() -> bool:
@@ -103,7 +103,7 @@ class ServerProcess:
             time.sleep(IDLE_SECONDS)
             return self.cpu_seconds() - before < IDLE_CPU * IDLE_SECONDS
 
-        self._wait_until(is_idle, "rest")
+        self._wait_until(is_idle, "rest", seconds)
 
     def rss_bytes(self) -> int:
         """Resident memory of the process itself."""

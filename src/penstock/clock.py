@@ -39,6 +39,7 @@ class SystemClock:
 
     def __init__(self, machine: Machine | None = None) -> None:
         self._machine: Machine = machine or time
+        self.monotonic = self._machine.monotonic
         self._last_real_ns = self._machine.monotonic_ns()
         self._journal_ns = self._machine.time_ns()
 
@@ -58,6 +59,3 @@ class SystemClock:
 
     def advance_to_ms(self, floor_ms: int) -> None:
         self._journal_ns = max(self._journal_ns, floor_ms * 1_000_000)
-
-    def monotonic(self) -> float:
-        return self._machine.monotonic()

@@ -62,6 +62,16 @@ def parse_scope(text: str) -> str:
     )
 
 
+def check_namespace(text: str | None) -> str:
+    if text is None or not _SEGMENT.fullmatch(text):
+        raise InvalidRequest(
+            f"namespace {str(text)[:200]!r} is not a namespace: 1 to 64 letters, digits, '-', '_' or '.', beginning "
+            "with a letter or digit",
+            details={"field": "namespace"},
+        )
+    return text
+
+
 def check_group(text: str) -> str:
     if not _GROUP.fullmatch(text):
         raise InvalidRequest(

@@ -150,6 +150,9 @@ CRON_CHARS_MAX = 256
 KEYS_MAX = 10_000
 """All of them are in every snapshot, and in memory."""
 KEY_SCOPES_MAX = 64
+ERASED_KEYS_MAX = 1_000
+"""Message keys that one erasure names. Each adds up to 7 KB to the keyring of the shard, which is rewritten as a
+whole."""
 KEY_SECRETS_MAX = 2
 """A key that is being rotated has two."""
 KEY_NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,255}"
@@ -276,6 +279,7 @@ DISCARD_BYTES_MAX = 64 * MIB
 CONFIG_BYTES_MAX = 64 * KIB
 RECEIPT_CHARS_MAX = 256
 METRIC_QUEUES_MAX = 500
+METRIC_GROUPS_MAX = 2_000
 """Queues with metrics of their own; the rest are added up as `_other`."""
 
 # -- gRPC -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ completes it in two steps, so that the answer can be built while the disk works:
 
 - `prepare(reply)`, while the commit is being written: the steps that callers added by `then` run now. A step is a
   plain function of the reply; it must not send anything, because the commit can still fail.
-- `send()`, when the commit is durable: the outcome goes to the callback, or to the coroutine that awaits the reply.
+- `complete(reply)`, when the commit is durable: the outcome goes to the callback, or to the coroutine that awaits it.
 
 `fail(error)` takes the place of both if the commit failed or the command was refused: the prepared value is dropped.
 
@@ -57,15 +57,14 @@ class PendingReply(Generic[T]):
 
         Either may raise: the reply then fails with that error. Returns this object under its new type.
         """
-        if self._state is _State.WAITING:
-            self._steps.append((step, on_error))
-        else:
-            self._run(step, on_error)
+        self._steps.append((step, on_error))
+        if self._state is not _State.WAITING:
+            self._run_steps()
         return cast("PendingReply[U]", self)
 
     def deliver(self, callback: Callable[[PendingReply[T]], None]) -> None:
-        """Call `callback` with this object when it is done: at once if it is, otherwise from `send` or `fail`."""
-        if self.done():
+        """Call `callback` with this object when it is done: at once if it is, otherwise from `complete` or `fail`."""
+        if self._state >= _State.DONE:
             callback(self)
         else:
             self._callback = callback
@@ -134,12 +133,6 @@ class PendingReply(Generic[T]):
         self._value = reply
         self._run_steps()
 
-    def send(self) -> None:
-        """The commit is durable: hand the prepared outcome over."""
-        if self._state is _State.PREPARED:
-            self._state = _State.DONE
-            self._finish()
-
     def fail(self, error: Exception) -> None:
         """Drop the prepared value and deliver the error."""
         if self.done():
@@ -154,24 +147,24 @@ class PendingReply(Generic[T]):
         self._finish()
 
     def complete(self, reply: Any) -> None:
-        """`prepare` and `send` in one, for a reply that needs no commit."""
-        self.prepare(reply)
-        self.send()
+        """The commit is durable, or the reply needs none: hand the outcome over, prepared now if it was not before."""
+        if self._state is _State.WAITING:
+            self.prepare(reply)
+        if self._state is _State.PREPARED:
+            self._state = _State.DONE
+            self._finish()
 
     def _run_steps(self) -> None:
         steps, self._steps = self._steps, []
         for step, on_error in steps:
-            self._run(step, on_error)
-
-    def _run(self, step: Callable[[Any], Any], on_error: OnError | None) -> None:
-        try:
-            if self._error is None:
-                self._value = step(self._value)
-            elif on_error is not None:
-                self._value = on_error(self._error)
-                self._error = None
-        except Exception as error:
-            self._value, self._error = None, error
+            try:
+                if self._error is None:
+                    self._value = step(self._value)
+                elif on_error is not None:
+                    self._value = on_error(self._error)
+                    self._error = None
+            except Exception as error:
+                self._value, self._error = None, error
 
     def _finish(self) -> None:
         callback, self._callback = self._callback, None

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
+PATIENCE_MS = 60_000
+"""The longest wait for a condition: a machine may be very busy."""
 
 
 @contextmanager
@@ -24,3 +26,9 @@ def open_browser() -> Iterator[Browser]:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield browser
         browser.close()
+
+
+def follow(page: Page, selector: str) -> None:
+    """Click what leads to another page, and wait until that page is there."""
+    with page.expect_navigation():
+        page.click(selector)

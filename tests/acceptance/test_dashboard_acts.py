@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from browser import open_browser
+from browser import PATIENCE_MS, follow, open_browser
 from http_server import Server, running
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,11 @@ class Desk:
                 field.select_option(value)
             else:
                 field.fill(value)
-        self.page.click(f"main button:has-text('{text}')")
+        self.follow(f"main button:has-text('{text}')")
+
+    def follow(self, selector: str) -> None:
+        """Click what leads to another page, and wait until that page is there."""
+        follow(self.page, selector)
 
     def text(self) -> str:
         return self.page.inner_text("main")
@@ -49,7 +53,7 @@ class Desk:
 def started(tmp_path_factory):
     with running(tmp_path_factory.mktemp("acts") / "data") as server, open_browser() as browser:
         page = browser.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(PATIENCE_MS)
         yield Desk(server, page)
 
 
@@ -65,11 +69,11 @@ def desk(started):
 
 def test_queue_is_created_and_its_settings_are_changed_after_a_review(desk):
     desk.open("/")
-    desk.page.click("text=New queue")
+    desk.follow("text=New queue")
     desk.submit("Create the queue", name="made", namespace="shop", partitions="2", retention="keep")
     assert "The queue was created." in desk.text()
     assert desk.get("/v1/queues/shop/made")["config"]["partitions"] == 2
-    desk.page.click("nav >> text=Settings")
+    desk.follow("nav >> text=Settings")
     desk.submit("Review the change", max_retries="7", **{"backoff.kind": "fixed"})
     rows = desk.page.inner_text("table.diff")
     assert "max_retries" in rows and "backoff.kind" in rows and "lease_ms" not in rows
@@ -116,7 +120,7 @@ def test_bad_input_is_refused_at_its_field_and_changes_nothing(desk, form, field
         if name != field and desk.page.locator(f'main [name="{name}"][required]').count():
             desk.page.fill(f'main [name="{name}"]', "https://example.com/" if name == "url" else "forms")
     desk.page.fill(f'main [name="{field}"]', value)
-    desk.page.click("main form[method=post] button")
+    desk.follow("main form[method=post] button")
     if desk.page.locator("table.diff").count():
         desk.submit("Save")
     shown = desk.page.inner_text("main [id^=e-], main .callout.bad")
@@ -127,7 +131,7 @@ def test_bad_input_is_refused_at_its_field_and_changes_nothing(desk, form, field
 def test_message_is_published_explained_rescheduled_and_cancelled(desk):
     desk.server.ask("PUT", "/v1/queues/letters", {})
     desk.open("/ui/q/default/default/letters")
-    desk.page.click("text=Publish a message")
+    desk.follow("text=Publish a message")
     desk.submit("Publish", payload='{"to": "ada"}', key="user-1", delay_ms="600000", headers="tenant: acme\nlang: en")
     assert "The message is stored." in desk.text()
     assert "Scheduled: due in" in desk.page.inner_text("#why")
@@ -138,7 +142,7 @@ def test_message_is_published_explained_rescheduled_and_cancelled(desk):
     assert "The message was rescheduled." in desk.text()
     (waiting,) = desk.get(f"/v1/explain?queue=letters&id={stored['id']}")["messages"]
     assert waiting["reasons"][0]["due_at_ms"] - stored["published_at_ms"] > 1_000_000
-    desk.page.click("text=Cancel the message…")
+    desk.follow("text=Cancel the message…")
     desk.submit("Cancel the message", typed=stored["id"])
     (cancelled,) = desk.get(f"/v1/explain?queue=letters&id={stored['id']}")["messages"]
     assert cancelled["state"] not in ("scheduled", "ready")
@@ -148,7 +152,7 @@ def test_messages_are_filtered_masked_and_shown_without_a_lease(desk):
     desk.server.publish("browse", *({"n": number, "name": f"secret-{number}"} for number in range(60)), key="k")
     desk.open("/ui/q/default/default/browse/messages?view=log")
     assert desk.page.locator("details.message").count() == 25
-    desk.page.click("text=Go on from offset 25")
+    desk.follow("text=Go on from offset 25")
     assert "secret-25" in desk.text()
     desk.open("/ui/q/default/default/browse/messages?view=log")
     desk.submit("Show", filter="payload.n >= 58")
@@ -165,15 +169,15 @@ def test_group_is_created_moved_after_a_preview_and_deleted_by_name(desk):
     desk.server.ask("PUT", "/v1/queues/grouped", {"retention": {"mode": "keep"}})
     desk.server.publish("grouped", *range(10))
     desk.open("/ui/q/default/default/grouped")
-    desk.page.click("text=New group")
+    desk.follow("text=New group")
     desk.submit("Create the group", group="audit", to="latest")
-    desk.page.click("tr:has-text('audit') >> text=Seek")
+    desk.follow("tr:has-text('audit') >> text=Seek")
     desk.submit("Preview", to="earliest")
     assert "get 10 messages again" in desk.text()
     assert desk.get("/v1/groups?queue=grouped")["groups"][0]["lag"] == 0
     desk.submit("Move the group")
     assert desk.get("/v1/groups?queue=grouped")["groups"][0]["lag"] == 10
-    desk.page.click("tr:has-text('audit') >> text=Delete")
+    desk.follow("tr:has-text('audit') >> text=Delete")
     desk.submit("Delete the group", typed="wrong")
     assert "type audit to confirm" in desk.text()
     desk.submit("Delete the group", typed="audit")
@@ -185,16 +189,17 @@ def test_dead_letters_are_grouped_filtered_planned_redriven_and_deleted(desk):
         "failed", *[f"TimeoutError: no answer after {n} s" for n in range(6)], "ValueError: bad", "ValueError: bad"
     )
     desk.open("/ui/dead")
-    desk.page.click("text=failed")
+    desk.follow("text=failed")
     table = desk.page.inner_text("section:has-text('By error') table")
     assert "TimeoutError: no answer after <number> s" in table and "6" in table
-    desk.page.click("tr:has-text('TimeoutError') >> text=Filter >> nth=0")
+    desk.follow("tr:has-text('TimeoutError') >> text=Filter >> nth=0")
     assert desk.page.locator("input[name=ids]").count() == 6
     desk.submit("Dry run", rate_per_s="1000")
     assert "6 dead letters would be redriven" in desk.page.inner_text("#plan")
     assert desk.get("/v1/stats?queue=failed")["dead"] == 8, "a dry run changes nothing"
     desk.submit("Redrive 6")
-    desk.server.wait_until(lambda: desk.get("/v1/stats?queue=failed")["dead"] == 2)
+    desk.server.wait_until(lambda: desk.get("/v1/dlq/redrives?queue=failed")["redrives"][0]["status"] == "finished")
+    assert desk.get("/v1/stats?queue=failed")["dead"] == 2
     desk.open("/ui/q/default/default/failed/dead")
     assert "finished" in desk.page.inner_text("section:has-text('Redrives')")
     desk.page.check("input[name=ids] >> nth=0")
@@ -212,7 +217,7 @@ def test_alarm_of_dead_letters_is_on_the_overview(desk):
     desk.server.wait_until(lambda: desk.get("/v1/stats/summary")["dead_letter_alarms"])
     desk.open("/")
     assert "Dead letters of alarmed are too many" in desk.page.inner_text("[role=alert]")
-    desk.page.click("text=Open the workbench")
+    desk.follow("text=Open the workbench")
     assert desk.page.url.endswith("/ui/q/default/default/alarmed/dead")
 
 
@@ -238,13 +243,13 @@ def test_dead_letters_are_exported_as_json_lines(desk):
 def test_queue_is_purged_and_deleted_by_name(desk):
     desk.server.publish("doomed", *range(5))
     desk.open("/ui/q/default/default/doomed")
-    desk.page.click("text=Remove all messages…")
+    desk.follow("text=Remove all messages…")
     assert "5 messages" in desk.text()
     desk.submit("Remove all messages", typed="other")
     assert desk.get("/v1/stats?queue=doomed")["depth"] == 5
     desk.submit("Remove all messages", typed="doomed")
     assert desk.get("/v1/stats?queue=doomed")["depth"] == 0
-    desk.page.click("text=Delete the queue…")
+    desk.follow("text=Delete the queue…")
     desk.submit("Delete the queue", typed="doomed")
     assert desk.server.ask("GET", "/v1/queues/doomed").status == 404
     assert desk.page.url.startswith(desk.server.url + "/ui/queues")
@@ -252,7 +257,7 @@ def test_queue_is_purged_and_deleted_by_name(desk):
 
 def test_schedule_is_made_paused_run_and_deleted(desk):
     desk.open("/ui/schedules")
-    desk.page.click("text=New schedule")
+    desk.follow("text=New schedule")
     desk.submit("Save the schedule", name="nightly", queue="reports", cron="0 3 * * *", payload='{"kind": "daily"}')
     assert desk.page.locator("section:has-text('Next fire times') tr").count() == 5
     desk.submit("Pause")
@@ -262,7 +267,7 @@ def test_schedule_is_made_paused_run_and_deleted(desk):
     desk.submit("Run now")
     assert desk.get("/v1/read?queue=reports")["messages"][0]["payload"] == {"kind": "daily"}
     desk.open("/ui/schedules/s/nightly")
-    desk.page.click("text=Delete…")
+    desk.follow("text=Delete…")
     desk.submit("Delete the schedule", typed="nightly")
     assert desk.server.ask("GET", "/v1/schedules/nightly").status == 404
 
@@ -280,7 +285,7 @@ def test_webhook_is_made_paused_rotated_and_deleted(desk):
     assert desk.get(f"/v1/webhooks/{made['id']}")["state"] == "paused"
     desk.submit("Rotate the secret")
     assert desk.page.inner_text(".callout.good pre") != secret
-    desk.page.click("text=Delete…")
+    desk.follow("text=Delete…")
     desk.submit("Delete the webhook", typed=made["id"])
     assert desk.get("/v1/webhooks?queue=hooked")["webhooks"] == []
 
@@ -306,17 +311,20 @@ def test_jump_with_the_keyboard(desk):
 
 def test_late_reply_to_a_search_does_not_replace_the_list_under_the_keyboard(desk):
     desk.server.publish("slow-search", 1)
+    desk.server.publish("other-search", 1)
     desk.open("/ui/schedules")
     held = []
-    desk.page.route("**/ui/jump?q=slow-s&*", held.append)
     desk.page.keyboard.press("Control+k")
+    desk.page.keyboard.insert_text("slow-")
+    desk.page.wait_for_selector(".hits:not(:has-text('other-search')) a:has-text('slow-search')")
+    desk.page.route("**/ui/jump?q=slow-s&*", lambda route: held.append(route))
     with desk.page.expect_request("**/ui/jump?q=slow-s&*"):
-        desk.page.keyboard.type("slow-s")
-    desk.page.wait_for_selector(".hits a:has-text('slow-search')")
+        desk.page.keyboard.type("s")
     desk.page.keyboard.press("ArrowDown")
-    with desk.page.expect_response("**/ui/jump?q=slow-s&*") as late:
-        held[0].continue_()
-    late.value.finished()
+    late = '<ul class="hits"><li><a href="/ui/q/default/default/other-search">other-search</a></li></ul>'
+    with desk.page.expect_response("**/ui/jump?q=slow-s&*") as reply:
+        held[0].fulfill(body=late, content_type="text/html")
+    reply.value.finished()
     desk.page.unroute("**/ui/jump?q=slow-s&*")
     desk.page.keyboard.press("Enter")
     desk.page.wait_for_url("**/ui/q/default/default/slow-search")
@@ -326,14 +334,14 @@ def test_queue_stays_on_top_and_theme_is_remembered(desk):
     for name in ("aaa", "zzz"):
         desk.server.ask("PUT", f"/v1/queues/{name}", {})
     desk.open("/ui/queues")
-    desk.page.click("tr:has-text('zzz') >> button")
+    desk.follow("tr:has-text('zzz') >> button")
     assert desk.page.inner_text("tbody tr >> nth=0").split()[1] == "zzz"
     desk.page.click("#theme")
     theme = desk.page.get_attribute("html", "data-theme")
     desk.open("/ui/schedules")
     assert desk.page.get_attribute("html", "data-theme") == theme
     desk.open("/ui/queues")
-    desk.page.click("tr:has-text('zzz') >> button")
+    desk.follow("tr:has-text('zzz') >> button")
     assert desk.page.inner_text("tbody tr >> nth=0").split()[1] == "aaa"
 
 
@@ -362,3 +370,35 @@ def test_page_of_another_site_cannot_act(desk):
     assert desk.server.ask("GET", "/v1/queues/guarded").status == 200
     assert desk.server.ask("GET", "/ui/q/default/default/guarded/delete?typed=guarded").status == 200
     assert desk.server.ask("GET", "/v1/queues/guarded").status == 200
+
+
+def test_late_numbers_do_not_replace_what_is_being_read(desk):
+    desk.server.publish("opened", {"n": 1})
+    desk.open("/ui/q/default/default/opened")
+    held = []
+    desk.page.route("**/ui/q/default/default/opened", lambda route: held.append(route))
+    with desk.page.expect_request("**/ui/q/default/default/opened"):
+        desk.page.evaluate("document.body.dispatchEvent(new CustomEvent('live'))")
+    field = "document.querySelector('#live').append(document.createElement('input'))"
+    desk.page.evaluate(f"{field}; document.querySelector('#live input').focus()")
+    with desk.page.expect_response("**/ui/q/default/default/opened") as late:
+        held[0].continue_()
+    late.value.finished()
+    desk.page.unroute("**/ui/q/default/default/opened")
+    desk.page.keyboard.type("kept")
+    desk.page.evaluate("() => new Promise(requestAnimationFrame)")
+    assert desk.page.input_value("#live input") == "kept"
+
+
+def test_error_of_a_renewal_keeps_the_page(desk):
+    desk.server.publish("vanished", 1)
+    desk.open("/ui/q/default/default/vanished")
+    asked = desk.server.ask("DELETE", "/v1/queues/vanished")
+    token = asked.json["error"]["details"]["confirm"]
+    assert desk.server.ask("DELETE", f"/v1/queues/vanished?confirm={token}").status == 200
+    with desk.page.expect_response("**/ui/q/default/default/vanished") as refused:
+        desk.page.evaluate("document.body.dispatchEvent(new CustomEvent('live'))")
+    refused.value.finished()
+    desk.page.evaluate("() => new Promise(requestAnimationFrame)")
+    assert refused.value.status == 404
+    assert desk.page.locator("#live .figure").count()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from browser import open_browser
+from browser import PATIENCE_MS, follow, open_browser
 from http_server import Server, running
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def pages(tmp_path_factory):
         server.ask("PUT", "/v1/queues/attacked", {"max_retries": 0, "backoff": {"kind": "none"}})
         places = fill(server)
         page = browser.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(PATIENCE_MS)
         yield server, page, places
 
 
@@ -102,8 +102,8 @@ def test_strings_are_shown_as_they_are_in_forms_that_were_refused(pages):
         page.goto(server.url + path)
         for field in fields:
             page.fill(f'main [name="{field}"]', ATTACKS[5])
-        page.click(f"main button:has-text('{button}')")
-        page.wait_for_selector("main .callout.bad, main .error")
+        follow(page, f"main button:has-text('{button}')")
+        assert page.locator("main .callout.bad, main .error").count(), path
         assert page.evaluate("window.attacked") is None, path
         assert page.input_value(f'main [name="{fields[0]}"]') == ATTACKS[5]
 

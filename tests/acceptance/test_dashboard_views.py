@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browser import open_browser
+from browser import PATIENCE_MS, follow, open_browser
 from dashboard_seed import fill, write_history
 from http_server import Server, running
 
@@ -73,7 +73,7 @@ class Pages:
 
     def open(self, path: str, **options):
         page = self.browser.new_page(**options)
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(PATIENCE_MS)
         page.problems = []
         page.on("pageerror", lambda error: page.problems.append(str(error)))
         page.on("console", lambda line: page.problems.append(line.text) if line.type == "error" else None)
@@ -140,10 +140,10 @@ def test_numbers_of_an_open_page_are_renewed(pages):
 
 def test_pages_work_without_scripts(pages):
     page = pages.open("/ui/queues?q=orders", java_script_enabled=False)
-    page.click("text=shop/orders")
-    page.click("nav >> text=Messages")
+    follow(page, "text=shop/orders")
+    follow(page, "nav >> text=Messages")
     page.click("details.message >> nth=0")
-    page.click("text=Timeline and reasons")
+    follow(page, "text=Timeline and reasons")
     assert "Published" in page.inner_text(".timeline")
     page.close()
 
@@ -192,13 +192,14 @@ def test_analytics_has_charts_consumers_and_failures_of_the_lake(pages, tmp_path
     with running(tmp_path / "data", "--lake", make_lake(tmp_path / "lake")) as server:
         server.publish("shop/orders/new", 1, 2, 3)
         page = pages.browser.new_page()
+        page.set_default_timeout(PATIENCE_MS)
         page.goto(f"{server.url}/ui/analytics?from_ms={NOON_MS}&to_ms={NOON_MS + 12 * MINUTE_MS}")
         assert "31 ms" in page.inner_text("tr:has-text('shop/orders/new')")
-        page.click("text=shop/orders/new")
+        follow(page, "text=shop/orders/new")
         page.wait_for_selector(".chart canvas >> nth=4")
         text = page.inner_text("main")
         assert "ada" in text and "order <number> is broken" in text
         assert not barriers(page)
-        page.click("text=week")
+        follow(page, "text=week")
         assert page.url.endswith("range=week") and "Consumers" in page.inner_text("main")
         page.close()

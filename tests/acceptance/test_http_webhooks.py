@@ -233,6 +233,31 @@ def test_webhook_is_changed_in_place(server):
         assert (listed["total"], listed["webhooks"][0]["url"]) == (1, new.url)
 
 
+def test_message_is_sent_again_without_a_change_of_the_queue(server):
+    server.ask("PUT", "/v1/queues/again", {"retention": {"mode": "keep"}})
+    with receiving() as receiver, registered(server, "again", receiver) as hook:
+        (stored,) = server.publish(
+            "again", {"n": 1}, headers={"traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01"}
+        )
+        receiver.wait_for(1)
+        server.wait_until(lambda: server.ask("GET", f"/v1/webhooks/{hook['id']}").json["delivery"]["in_flight"] == 0)
+        before = server.ask("GET", "/v1/stats?queue=again").json["totals"]
+        asked = {"id": hook["id"], "message_id": stored["id"]}
+        sent = server.ask("POST", "/v1/webhooks/resend", asked)
+        assert sent.status == 200 and sent.json["outcome"] == "delivered" and sent.json["message_id"] == stored["id"]
+        first, again = receiver.deliveries
+        assert (again.id, again.body) == (first.id, first.body)
+        assert again.headers["traceparent"] == first.headers["traceparent"]
+        assert Webhook(hook["secret"]).verify(again.body, again.headers) == {"n": 1}
+        assert server.ask("GET", "/v1/stats?queue=again").json["totals"] == before
+        attempts = server.ask("GET", f"/v1/webhooks/attempts?id={hook['id']}").json["attempts"]
+        assert [attempt["attempt"] for attempt in attempts] == [0, 1]
+        receiver.answer = lambda _delivery: 500
+        assert server.ask("POST", "/v1/webhooks/resend", asked).json["outcome"] == "failed"
+        missing = server.ask("POST", "/v1/webhooks/resend", {**asked, "message_id": "01JPAAAAAAAAAAAAAAAAAAAAAA"})
+        assert missing.status == 404 and "not stored any more" in missing.json["error"]["message"]
+
+
 def test_attempts_are_counted_by_outcome(server):
     with receiving() as receiver, registered(server, "counted", receiver, retry_delays_ms=[0]) as hook:
         statuses = iter((500, 200))

@@ -13,6 +13,8 @@ from penstock.batch import Batch, layout
 from penstock.core import snapshot
 from penstock.core.records import Published
 from penstock.core.state import Queue
+from penstock.encryption.master_keys import MasterKeys
+from penstock.encryption.shard_encryption import open_encryption
 from penstock.engines.local.engine import LocalEngine
 from penstock.engines.local.opening import FILE_HEADER_BYTES
 from penstock.ids import ulid_text
@@ -25,6 +27,8 @@ from penstock.runtime.recovery import recover
 from penstock.wire.delivery import LeaseMeta, ReadMeta, decode_delivery
 
 NODE = bytes(range(16))
+MASTERS = MasterKeys([bytes(range(32))])
+"""The key of the fixtures with encrypted queues."""
 INTEGERS = {
     "priority": layout.PRIORITY,
     "delay_ms": layout.DELAY_MS,
@@ -107,7 +111,8 @@ async def state_of(root: Path, client_ids: Collection[bytes]) -> dict[str, Any]:
     engine = LocalEngine(str(root))
     journal = await engine.acquire(0, NODE)
     try:
-        shard, log, *_ = await recover(journal, NODE)
+        encryption = await open_encryption(journal, MASTERS, bytes)
+        shard, log, *_ = await recover(journal, NODE, cipher=encryption.cipher)
         return {
             "digest": snapshot.digest(shard),
             "now_ms": shard.now_ms,

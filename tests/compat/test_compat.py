@@ -27,7 +27,7 @@ from penstock.journal.frame import read_frame
 from penstock.runtime.host import open_shard
 from penstock.testing.clock import ManualClock
 from tests.compat import write
-from tests.compat.look import NODE, client_ids_in, content, dump_of, state_of
+from tests.compat.look import MASTERS, NODE, client_ids_in, content, dump_of, state_of
 
 HERE = Path(__file__).parent
 FRAMES = sorted(HERE.glob("batch/*.bin"))
@@ -198,7 +198,7 @@ def test_writing_fixtures_still_works_and_two_runs_write_the_same(tmp_path):
 
 async def opened(path: Path):
     engine = LocalEngine(str(path), fsync="never")
-    host = await open_shard(engine, 0, ManualClock(), engine.node_id(NODE), segments_kept=1)
+    host = await open_shard(engine, 0, ManualClock(), engine.node_id(NODE), segments_kept=1, masters=MASTERS)
     return engine, host, Broker(host, random.Random(2).getrandbits)
 
 

@@ -62,7 +62,7 @@ from penstock.testing.clock import ManualClock
 from penstock.wire.delivery import LeaseMeta, ReadMeta, Run, Settled, encode_delivery
 from penstock.wire.holds import HoldRequest
 from penstock.wire.schedules import ScheduleMessage, ScheduleRequest
-from tests.compat.look import NODE, client_ids_in, content, dump_of, state_of
+from tests.compat.look import MASTERS, NODE, client_ids_in, content, dump_of, state_of
 
 HERE = Path(__file__).parent
 Story = Callable[[Path], Coroutine[Any, Any, None]]
@@ -75,6 +75,7 @@ ZEROS_KEPT = 512
 WORK, KEPT, ONCE = parse_queue("work"), parse_queue("archive/kept"), parse_queue("fire/and/forget")
 BRIEF, DOOMED, BUFFERED = parse_queue("brief"), parse_queue("doomed"), parse_queue("buffered")
 JOBS, DEAD, MOVED, ROUTED = parse_queue("jobs"), parse_queue("dead"), parse_queue("moved"), parse_queue("routed")
+SECRET = parse_queue("secret")
 DAY_MS = 24 * 3_600_000
 
 
@@ -421,16 +422,40 @@ async def tell_of_routing(root: Path) -> None:
     await engine.close()
 
 
+async def tell_of_encryption(root: Path) -> None:
+    """The same, and then a queue that is encrypted, with one message key that was erased, around a snapshot."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(7)
+    encryption: Any = {"masters": MASTERS, "random": dice.randbytes}
+    engine, host, broker = await _open(root, clock, dice, **encryption)
+    await broker.queues.put(SECRET, {"encryption": True, "retention": {"mode": "keep"}})
+    await broker.messages.publish([PublishPart(SECRET, _numbered(0, 3))])
+    await broker.messages.publish([PublishPart(SECRET, _keyed(6))])
+    await host.upkeep.round()
+    try:
+        await broker.erasure.erase(SECRET, keys=["k2"])
+    except Conflict as asked:
+        await broker.erasure.erase(SECRET, keys=["k2"], confirm=asked.details["confirm"])
+    await host.close(final_snapshot=False)
+    await engine.close()
+    engine, host, broker = await _open(root, clock, dice, **encryption)
+    await broker.messages.publish([PublishPart(SECRET, _with_everything())])
+    await broker.messages.publish([PublishPart(SECRET, _keyed(3))])
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
 STORIES: dict[str, Story] = {
     "": tell, "-members": tell_of_members, "-letters": tell_of_letters, "-schedules": tell_of_schedules,
     "-webhooks": tell_of_webhooks, "-keys": tell_of_keys,
     "-holds": tell_of_holds, "-groups": tell_of_groups, "-ids": tell_of_ids, "-routing": tell_of_routing,
+    "-encryption": tell_of_encryption,
 }  # fmt: skip
 """The end of the name of the journal's directory -> its content."""
 
 
 async def _open(
-    root: Path, clock: ManualClock, dice: random.Random, **options: int
+    root: Path, clock: ManualClock, dice: random.Random, **options: Any
 ) -> tuple[LocalEngine, ShardHost, Broker]:
     engine = LocalEngine(str(root), segment_bytes=SEGMENT_BYTES)
     node = engine.node_id(NODE)

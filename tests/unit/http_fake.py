@@ -18,6 +18,7 @@ from penstock.broker.types import (
     LeaseReply,
     PublishedRun,
     PublishReply,
+    QueueRow,
     ReadReply,
 )
 from penstock.clock import SystemClock
@@ -65,7 +66,10 @@ class FakeBroker:
             list=self.list_queues, paths=lambda: sorted(self.stored), get=self.get_queue, put=self.put_queue,
             patch=self.patch_queue, delete=self.delete_queue, purge=self.purge_queue,
         )  # fmt: skip
-        self.stats = SimpleNamespace(queue=self.queue_stats, summary=self.summary)
+        self.stats = SimpleNamespace(
+            queue=self.queue_stats, summary=self.summary, consumers=self.consumers, rows=self.rows
+        )
+        self.written_bytes = 0
         self.groups = SimpleNamespace(list=self.list_groups)
         self.dead_letters = SimpleNamespace(page=self.list_dead_letters)
 
@@ -247,13 +251,21 @@ class FakeBroker:
         totals = dict.fromkeys(names, 3) | {"lease_expired": 1, "session_expired": 0}
         return {
             "queue": queue, "ready": 1, "leased": 2, "scheduled": 0, "dead": 0, "depth": 1, "oldest_age_ms": 1500,
-            "dead_letter_alarm": None, "totals": totals,
+            "dead_letter_alarm": None, "totals": totals, "partitions": [{"partition": 0, "depth": 1}],
             "groups": [{"group": "default", "lag": 4, "busy_workers": 2, "finished": 9, "service_s": 4.5}],
         }  # fmt: skip
 
     async def summary(self):
         self._note("summary")
         return {"queues": len(self.stored), "leased": 7}
+
+    def consumers(self, queue, *, limit):
+        self._known(queue)
+        return {"latency": {"delivery": {"p50_ms": 2, "p95_ms": 8, "p99_ms": 250}, "ack": None}, "consumers": []}
+
+    async def rows(self, prefix=""):
+        totals = (await self.queue_stats(next(iter(self.stored))))["totals"]
+        return [QueueRow(path, "fifo", 0, 1, 1, 0, 2, 0, 0, totals, {}, 1500) for path in self.stored]
 
     async def list_groups(self, queue):
         self._note("groups", queue)
@@ -310,16 +322,18 @@ class Http:
         fields = Fields([(name.lower().encode(), value.encode("latin-1")) for name, value in given.items() if value])
         request = Request(method, path, query.encode(), fields, body or b"")
 
-        async def gone() -> bool:
+        async def leave() -> None:
             await then()
-            return False
+            request.disconnected = True
+            request._notice()
 
-        if then is not None:
-            request.gone = gone
+        leaving = None if then is None else asyncio.ensure_future(leave())
         answer = await self.app.ask(request)
+        if leaving is not None:
+            leaving.cancel()
         if answer is None:
             return None
-        line, *lines = answer_head(answer, 0, close=request.must_close).decode().strip().split("\r\n")
+        line, *lines = answer_head(answer, close=request.must_close).decode().strip().split("\r\n")
         answered = dict(each.split(": ", 1) for each in lines)
         assert int(answered.get("content-length", 0)) == len(answer.body)
         return Response(int(line.split()[1]), answered, answer.body)

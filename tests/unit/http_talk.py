@@ -42,8 +42,10 @@ def request(method: str, path: str, body=b"", *headers: str) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def serve(keep_alive_s: int = 75):
+async def serve(keep_alive_s: int = 75, connections: int = 1):
+    """`connections`: the number of open connections that the server counts."""
     app = HttpApp(FakeBroker(), SystemClock())
+    app.metrics.count_connections = lambda: connections
     config = uvicorn.Config(app, http=HttpProtocol, log_config=None, timeout_keep_alive=keep_alive_s)
     state = ServerState()
     server = await asyncio.get_running_loop().create_server(lambda: HttpProtocol(config, state, {}), "127.0.0.1", 0)
@@ -60,11 +62,11 @@ async def serve(keep_alive_s: int = 75):
         await until(lambda: not state.connections)
 
 
-def talk(story, keep_alive_s: int = 75):
+def talk(story, keep_alive_s: int = 75, connections: int = 1):
     """Run a story with a connection."""
 
     async def run():
-        async with serve(keep_alive_s) as served:
+        async with serve(keep_alive_s, connections) as served:
             await story(served)
 
     asyncio.run(run())

@@ -18,7 +18,7 @@ def test_steps_run_when_the_reply_is_prepared_and_the_callback_when_it_is_sent()
     assert seen == []
     pending.prepare(1)
     assert (seen, pending.done()) == (["step"], False)
-    pending.send()
+    pending.complete(1)
     assert (seen, pending.done()) == (["step", "2"], True)
 
 
@@ -29,7 +29,7 @@ def test_a_failed_commit_drops_the_prepared_value():
     pending.fail(Unavailable("the disk failed"))
     with pytest.raises(Unavailable, match="the disk failed"):
         pending.result()
-    pending.send()
+    pending.complete(1)
     assert pending.failed, "a reply is completed once"
 
 
@@ -45,7 +45,7 @@ def test_a_step_that_raises_fails_the_reply_when_it_is_sent():
     pending.then(lambda value: 1 // value)
     pending.prepare(0)
     assert not pending.done()
-    pending.send()
+    pending.complete(0)
     with pytest.raises(ZeroDivisionError):
         pending.result()
 
@@ -87,7 +87,7 @@ def test_a_cancelled_coroutine_gives_the_reply_up():
             await task
         assert pending.cancelled() and returned == [True]
         pending.prepare(1)
-        pending.send()
+        pending.complete(1)
         assert pending.cancelled(), "completing it later changes nothing"
 
     asyncio.run(run())

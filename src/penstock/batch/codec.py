@@ -165,6 +165,12 @@ class Batch:
         offsets, base = self._var(column) if column else (self._payload_offsets, self._payload_base)
         return offsets, memoryview(self._bytes)[base + offsets[0] : base + offsets[self.count]]
 
+    def located(self, column: int) -> tuple[memoryview, int]:
+        """(offsets, base) of a variable column, or of the payloads if `column` is 0: the value of a row is in the bytes
+        `base + offsets[row]` to `base + offsets[row + 1]` of the frame. Not for a run, which has no frame yet."""
+        assert self.count == self._total
+        return self._var(column) if column else (self._payload_offsets, self._payload_base)
+
     # -- payloads -----------------------------------------------------------------------------------------------------
 
     @property

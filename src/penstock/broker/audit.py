@@ -29,8 +29,8 @@ AUDITED = frozenset(
         "queues.put", "queues.patch", "queues.delete", "queues.purge", "groups.create", "groups.seek", "groups.delete",
         "dead_letters.delete", "redrives.start", "redrives.stop", "schedules.put", "schedules.remove",
         "schedules.pause", "webhooks.create", "webhooks.change", "webhooks.remove", "webhooks.pause",
-        "webhooks.resume", "webhooks.rotate", "webhooks.test", "holds.set", "holds.remove", "keys.create",
-        "keys.rotate", "keys.revoke",
+        "webhooks.resume", "webhooks.rotate", "webhooks.test", "webhooks.resend", "holds.set", "holds.remove",
+        "keys.create", "keys.rotate", "keys.revoke", "erasure.erase", "erasure.rotate",
     }
 )  # fmt: skip
 """Methods of the facade whose calls are recorded, whatever becomes of them."""

@@ -130,6 +130,15 @@ def _events(principal: Principal, _: Broker, arguments: Arguments, __: Options) 
         principal.demand("peek", queue)
 
 
+def _erase(principal: Principal, _: Broker, arguments: Arguments, __: Options) -> None:
+    """The first argument is a queue, or a namespace followed by `/*`."""
+    target = arguments[0]
+    if target.endswith("/*"):
+        principal.demand_everywhere("queue.admin", target.removesuffix("*"))
+    else:
+        principal.demand("queue.admin", target)
+
+
 def _any_credential(*_: Any) -> None:
     """Every credential may."""
 
@@ -171,6 +180,7 @@ RULES: dict[str, Rule] = {
     "log.extent": _see,
     "queues.get": _see,
     "stats.queue": _see,
+    "stats.consumers": _see,
     "groups.list": _see,
     "explanations.explain": _see,
     "autoscale.signal": _see,
@@ -180,6 +190,9 @@ RULES: dict[str, Rule] = {
     "queues.patch": _queue("queue.admin"),
     "queues.delete": _queue("queue.admin"),
     "queues.purge": _queue("queue.admin"),
+    "erasure.erase": _erase,
+    "erasure.rotate": _everywhere("cluster.admin"),
+    "erasure.status": _everywhere("cluster.admin"),
     "dead_letters.page": _queue("dlq"),
     "letter_groups.largest": _queue("dlq"),
     "redrives.start": _redrive,
@@ -198,6 +211,7 @@ RULES: dict[str, Rule] = {
     "webhooks.resume": _webhook,
     "webhooks.rotate": _webhook,
     "webhooks.test": _webhook,
+    "webhooks.resend": _webhook,
     "webhooks.attempts": _webhook,
     "holds.set": _everywhere("queue.admin"),
     "holds.get": _everywhere("queue.admin"),

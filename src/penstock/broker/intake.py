@@ -14,7 +14,7 @@ from penstock.batch.check import check_delivery_times, check_payload_sizes
 from penstock.batch.priorities import with_priorities
 from penstock.broker.types import ProducerSeq, PublishPart, Submit
 from penstock.core import commands
-from penstock.core.config import QueueConfig, parse_config
+from penstock.core.config import QueueConfig
 from penstock.core.order.lanes import LANES, NORMAL
 from penstock.errors import InvalidRequest, QueueFull, TooLarge
 from penstock.ids import QueuePath
@@ -125,7 +125,7 @@ class Intake:
         """The settings with which the queue would be created."""
         if not self._auto_create:
             raise queue_not_found(path)
-        return parse_config(create_as or {})
+        return self._view.config(create_as or {})
 
 
 def _check_room(path: QueuePath, config: QueueConfig, count: int) -> None:

@@ -82,7 +82,8 @@ def merged(parts: Iterable[Any], merge: Callable[[list[Any]], T]) -> T | Corouti
 
 async def gathered(parts: Iterable[Any]) -> list[Any]:
     """The values of all parts, which may be awaitables. Raises the first error, after all of them have ended."""
-    results = await asyncio.gather(*map(_value_of, parts), return_exceptions=True)
+    found = list(parts)  # a call that is refused at once raises here
+    results = await asyncio.gather(*map(_value_of, found), return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             raise result

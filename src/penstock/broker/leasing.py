@@ -38,6 +38,10 @@ def delivered(
                 find = log.finder(queue, partition)
             if not begin <= first < end:
                 found = find(first)
+                if found is None and queue in log.erased:
+                    # Erased after it was granted. The lease ends by itself, and the next one drops the message.
+                    first += 1
+                    continue
                 assert found is not None, (
                     f"message {first} of partition {partition} of queue {queue} is leased and not in the log"
                 )

@@ -6,8 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
+from msgspec.structs import replace
+
+from penstock.broker.series_block import LATENCIES
 from penstock.broker.types import QueueRow
 from penstock.errors import Conflict
+from penstock.wire.encryption import EncryptionReply, ErasedReply
 from penstock.wire.holds import HoldRemovedReply, HoldReply, HoldsReply
 from penstock.wire.schedules import SchedulesReply
 from penstock.wire.webhooks import WebhooksReply
@@ -61,16 +65,17 @@ def summary(parts: list[dict[str, Any]], all_paths: Sequence[str], held: HoldsRe
 
 
 def _read_series(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The sums by time: a minute may have ended between two shards."""
+    """The sums by time, and of latencies the highest: a minute may have ended between two shards."""
     times = sorted({at for part in parts for at in part["at_ms"]})
     series: dict[str, list[int | None]] = {}
     for name in parts[0]["series"]:
-        sums: dict[int, int] = {}
+        found: dict[int, list[int]] = {}
         for part in parts:
             for at, value in zip(part["at_ms"], part["series"][name], strict=True):
                 if value is not None:
-                    sums[at] = sums.get(at, 0) + value
-        series[name] = [sums.get(at) for at in times]
+                    found.setdefault(at, []).append(value)
+        join = max if name in LATENCIES else sum
+        series[name] = [join(found[at]) if at in found else None for at in times]
     return {"step_ms": parts[0]["step_ms"], "at_ms": times, "series": series}
 
 
@@ -112,6 +117,28 @@ def hold(parts: Sequence[HoldReply]) -> HoldReply:
 
 def removed_hold(parts: list[HoldRemovedReply]) -> HoldRemovedReply:
     return HoldRemovedReply(parts[0].name, any(part.removed for part in parts))
+
+
+# -- encryption ---------------------------------------------------------------------------------------------------
+
+
+def encryption(parts: list[EncryptionReply]) -> EncryptionReply:
+    """Each shard has a keyring of its own; the latest generation of all is shown."""
+    return replace(
+        parts[0], generation=max(part.generation for part in parts), queues=sum(part.queues for part in parts)
+    )
+
+
+def erased(parts: list[ErasedReply]) -> ErasedReply:
+    sums = {name: sum(getattr(part, name) for part in parts) for name in ("queues", "messages", "dead_letters")}
+    return replace(parts[0], generation=max(part.generation for part in parts), **sums)
+
+
+def refusal(parts: list[Conflict]) -> Conflict:
+    """One refusal with what all shards would lose. Their tokens are the same."""
+    lost = [part.details["would_lose"] for part in parts]
+    would_lose = {name: sum(each[name] for each in lost) for name in lost[0]}
+    return Conflict(parts[0].message, details={**parts[0].details, "would_lose": would_lose})
 
 
 # -- receipts by id -----------------------------------------------------------------------------------------------

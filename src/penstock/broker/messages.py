@@ -11,6 +11,7 @@ from penstock.broker.intake import Intake, ignored
 from penstock.broker.leasing import delivered
 from penstock.broker.receipts import Claims
 from penstock.broker.types import (
+    DeliveredRun,
     Entropy,
     LeaseReply,
     ProducerSeq,
@@ -153,11 +154,10 @@ class Messages:
 
         def reply(runs: list[commands.LeasedRun]) -> LeaseReply:
             results = () if acked is None else acked.prepared
-            return LeaseReply(
-                delivered(self._view.log, runs, path, self._shard),
-                results,
-                None if generation is None else generation(),
-            )
+            messages = delivered(self._view.log, runs, path, self._shard)
+            if messages:
+                self._note_waits(messages)
+            return LeaseReply(messages, results, None if generation is None else generation())
 
         # A refused lease still replies with the results of the acks: repeated acks would be stale. The next lease,
         # which acks nothing, is refused.
@@ -171,6 +171,19 @@ class Messages:
     def scope_head(self, scope: str, group: str) -> tuple[int, int] | None:
         """(minus the priority, the time) of the message that `lease_scope` would deliver next; None: none is ready."""
         return self._view.scope_head(scope, group)
+
+    def _note_waits(self, runs: Sequence[DeliveredRun]) -> None:
+        """Count the times from publish to first delivery. An order that skips messages makes many runs of one time."""
+        now_ms = self._view.now_ms()
+        counts: dict[tuple[str, int], int] = {}
+        for run in runs:
+            if run.attempt == 1:
+                alike = run.queue, run.published_at_ms
+                counts[alike] = counts.get(alike, 0) + run.count
+        for (path, published_at_ms), count in counts.items():
+            queue = self._view.find_queue(path)
+            if queue is not None:
+                self._view.counters.waited(queue.number, max(0, now_ms - published_at_ms), count)
 
     def _generation(self, number: int, group: str) -> int:
         queue = self._view.queue_numbered(number)

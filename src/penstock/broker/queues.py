@@ -17,7 +17,7 @@ from penstock.broker.identity import Identity
 from penstock.broker.stats import ROW_COST, Stats
 from penstock.broker.types import Submit
 from penstock.core import commands
-from penstock.core.config import QueueConfig, keeps_dead_letters_shorter, keeps_messages_shorter, parse_config
+from penstock.core.config import QueueConfig, keeps_dead_letters_shorter, keeps_messages_shorter
 from penstock.core.offsets.ranges import RangeSet
 from penstock.core.state import Partition, Queue
 from penstock.core.state.dead_letters import count_letters
@@ -74,7 +74,7 @@ class Queues:
         """
         if self._view.find_queue(path) is not None:
             return await self.patch(path, values, confirm=confirm), False
-        config = parse_config(values)
+        config = self._view.config(values)
         self._check_placement(path, config.placement)
         await self._submit(commands.ConfigureQueue(path, config))
         return self.get(path), True
@@ -82,7 +82,7 @@ class Queues:
     async def patch(self, path: QueuePath, changes: dict[str, Any], *, confirm: str | None = None) -> dict[str, Any]:
         """Like `put`, but never creates the queue."""
         queue = self._view.queue(path)
-        config = parse_config(changes, queue.config)
+        config = self._view.config(changes, queue.config)
         if config.placement != queue.config.placement:
             self._check_placement(path, config.placement)
         would_lose = self._lost_by(queue, config)

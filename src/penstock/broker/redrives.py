@@ -25,7 +25,16 @@ from penstock.broker.types import Entropy, Submit
 from penstock.core import commands
 from penstock.core.state import Queue
 from penstock.core.state.dead_letters import Redrive
-from penstock.errors import DiskFull, InvalidRequest, NotFound, QueueFull, QueueNotFound, RateLimited, Unavailable
+from penstock.errors import (
+    Conflict,
+    DiskFull,
+    InvalidRequest,
+    NotFound,
+    QueueFull,
+    QueueNotFound,
+    RateLimited,
+    Unavailable,
+)
 from penstock.ids import QueuePath, ulid_text
 from penstock.runtime.view import ShardView
 from penstock.wire.filters import parse_filter
@@ -74,7 +83,7 @@ class Redrives:
         if group and group not in queue.groups:
             raise NotFound(f"queue {path} has no group {group!r}", details={"field": "group"})
         elsewhere = None if target == path else target
-        self._check_target(elsewhere, priority)
+        self._check_target(queue, elsewhere, priority)
         name = redrive_id or ulid_text(self._view.now_ms() << 80 | self._entropy(80))
         if dry_run:
             count, sample = await self._letters.count(queue, which, SAMPLE)
@@ -92,9 +101,17 @@ class Redrives:
         await started
         return {"dry_run": False, **described(queue, find(self._view.queue(path), name))}
 
-    def _check_target(self, elsewhere: QueuePath | None, priority: int | None) -> None:
+    def _check_target(self, queue: Queue, elsewhere: QueuePath | None, priority: int | None) -> None:
         if elsewhere is not None:
             self._intake.check_message(elsewhere, priority)
+            target = self._view.find_queue(elsewhere)
+            config = self._view.new_queue if target is None else target.config
+            if queue.config.encryption and not config.encryption:
+                raise Conflict(
+                    f"the dead letters of {queue.path} are encrypted, and {elsewhere} is not: copies there would be "
+                    "readable on the disk, and stay when the originals are erased; choose an encrypted queue",
+                    details={"field": "target"},
+                )
         elif priority is not None:
             raise InvalidRequest(
                 "a message that becomes ready again in its own place keeps its priority; name another queue as target",

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock import limits
 from penstock.broker.joint import Joint, gathered, joint_reply, merged
 from penstock.broker.routing import META, Arguments, Options
 from penstock.broker.types import LeaseReply, PublishPart
@@ -199,18 +200,20 @@ def lease_scope(
 async def _lease_ready(
     router: Router, joint: Joint, method: str, scope: str, most: int, options: Options
 ) -> LeaseReply:
-    """What is ready now: one shard after the other, until the reply is half full."""
+    """Lease the messages that are ready now from one shard after the other, until the reply is half full."""
     group = options.get("group", "default")
     heads = await gathered(router.call(shard, "messages.scope_head", (scope, group), {}) for shard in router.numbers)
     ready = sorted((head, shard) for shard, head in zip(router.numbers, heads, strict=True) if head is not None)
     runs: list[Any] = []
-    left = most
+    left, room = most, options.get("bytes_max", limits.LEASE_REPLY_BYTES_MAX)
     for _, shard in ready:
-        lease = {**options, "max": left, "wait_ms": 0}
+        lease = {**options, "max": left, "bytes_max": room, "wait_ms": 0}
         found = await joint.hold(router.call(shard, method, (scope,), lease))
         runs += found.runs
         left -= sum(run.count for run in found.runs)
-        if left * 2 <= most:
+        room -= sum(len(run.batch.frame) for run in found.runs)
+        # A lease delivers at least one message, whatever its size.
+        if left * 2 <= most or room <= 0:
             break
     return LeaseReply(runs, ())
 

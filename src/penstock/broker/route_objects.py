@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker import merging
 from penstock.broker.joint import gathered, merged
 from penstock.broker.routing import META, Arguments, Options
-from penstock.errors import CrossShard, InvalidRequest, NotFound
+from penstock.errors import Conflict, CrossShard, InvalidRequest, NotFound
 from penstock.ids import parse_queue, shard_of_id, ulid_value
 from penstock.placement import BY_QUEUE, home_of, is_placement, shard_of
+from penstock.wire.encryption import ErasedReply
 from penstock.wire.holds import HoldRequest
 
 if TYPE_CHECKING:
@@ -55,6 +57,22 @@ async def redrive(router: Router, method: str, arguments: Arguments, options: Op
             details={"field": "target"},
         )
     return await router.call(shard, method, arguments, options)
+
+
+async def erase(router: Router, method: str, arguments: Arguments, options: Options) -> Any:
+    """A queue, or all queues of a namespace, which may be on several shards: first all of them refuse, with what would
+    be lost, and then all of them erase."""
+    target = arguments[0]
+    if not target.endswith("/*"):
+        return await router.call(router.shard_of(target), method, arguments, options)
+    parts = await asyncio.gather(*router.everywhere(method, arguments, options), return_exceptions=True)
+    refusals = [part for part in parts if isinstance(part, Conflict) and "confirm" in part.details]
+    for part in parts:
+        if isinstance(part, BaseException) and part not in refusals:
+            raise part
+    if refusals:
+        raise merging.refusal(refusals)
+    return merging.erased([part for part in parts if isinstance(part, ErasedReply)])
 
 
 # -- what has a name or an id of its own ------------------------------------------------------------------------

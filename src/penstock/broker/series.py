@@ -9,13 +9,24 @@ written every few minutes without a sync, and a damaged one is left out.
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from penstock.broker.series_block import COLUMNS, SUMS, UNKNOWN, WIDTH, BadBlock, Block, SeriesRow, StoredBlock
+from penstock.broker.series_block import (
+    COLUMNS,
+    GAUGES,
+    NO_LATENCIES,
+    SUMS,
+    UNKNOWN,
+    BadBlock,
+    Block,
+    KeyRows,
+    SeriesRow,
+    StoredBlock,
+)
 from penstock.broker.stats import Stats
 from penstock.logs import get_logger
+from penstock.runtime.latencies import NONE, merged, percentiles
 from penstock.runtime.view import ShardView
 
 MINUTE_MS = 60_000
@@ -111,7 +122,9 @@ class Series:
         """Write the row of a minute, which is over or ends with the process."""
         if minute >= self._hour.start + HOUR:
             await self._turn(minute)
-        whole = [0] * WIDTH
+        whole = [0] * (len(SUMS) + len(GAUGES))
+        waits: dict[int, int] = {}
+        serves: dict[int, int] = {}
         for place, number in enumerate([queue.number for queue in self._view.queues()]):
             if place % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
@@ -121,18 +134,29 @@ class Series:
             row = self._stats.row(queue)
             gauges = (row.depth, row.ready, row.leased, row.scheduled, row.dead)
             values = self._since(queue.path, tuple(row.totals[name] for name in SUMS)) + gauges
-            self._put(queue.path, minute, values)
+            waited, served = self._waits(queue), self._sample_groups(queue, minute)
+            self._put(queue.path, minute, values, percentiles(waited) + percentiles(served))
             whole = [one + other for one, other in zip(whole, values, strict=True)]
-            self._sample_groups(queue, minute)
-        self._hour.put(WHOLE, minute, tuple(whole))
+            waits, serves = merged((waits, waited)), merged((serves, served))
+        self._hour.put(WHOLE, minute, (*whole, *percentiles(waits), *percentiles(serves)))
 
-    def _sample_groups(self, queue: Any, minute: int) -> None:
+    def _waits(self, queue: Any) -> dict[int, int]:
+        """Publish to first delivery, of the messages that were delivered in this minute."""
+        latencies = self._view.counters.of(queue.number).waits
+        return {} if latencies is None else latencies.end_minute()
+
+    def _sample_groups(self, queue: Any, minute: int) -> dict[int, int]:
+        """Returns the times from delivery to end of all groups."""
+        served: dict[int, int] = {}
         for name, number in queue.groups.items():
             backlog = self._stats.backlog(queue, number)
-            finished = self._view.counters.work(queue.number, number, self._view.now_ms()).finished
-            (done,) = self._since(group_key(queue.path, name), (finished,))
+            work = self._view.counters.work(queue.number, number, self._view.now_ms())
+            own = {} if work.latencies is None else work.latencies.end_minute()
+            served = merged((served, own)) if own else served
+            (done,) = self._since(group_key(queue.path, name), (work.finished,))
             gauges = (backlog["lag"], backlog["ready"], backlog["leased"], backlog["scheduled"], 0)
-            self._put(group_key(queue.path, name), minute, (0, 0, done, 0, *gauges))
+            self._put(group_key(queue.path, name), minute, (0, 0, done, 0, *gauges), NONE + percentiles(own))
+        return served
 
     def _since(self, key: str, totals: tuple[int, ...]) -> tuple[int, ...]:
         before = self._seen.get(key, (0,) * len(totals))
@@ -140,10 +164,10 @@ class Series:
         # The counters of a queue that was created again start at zero.
         return tuple(now - then if now >= then else now for now, then in zip(totals, before, strict=True))
 
-    def _put(self, key: str, minute: int, values: tuple[int, ...]) -> None:
+    def _put(self, key: str, minute: int, values: tuple[int, ...], latencies: tuple[int, ...] = NO_LATENCIES) -> None:
         hour = self._hour
         if key in hour.keys or (any(values) and len(hour.keys) < KEYS_MAX):
-            hour.put(key, minute, values)
+            hour.put(key, minute, values + latencies)
 
     # -- blocks -------------------------------------------------------------------------------------------------------
 
@@ -184,7 +208,7 @@ class Series:
         day = self._open(_day_name(start)) or Block(start, COARSE, DAY // COARSE)
         for key in hour.keys:
             for row in hour.rows(key):
-                day.put(key, row.minute, tuple(row.values))
+                day.put(key, row.minute, row.values)
         self._store.save(_day_name(start), day.encode())
 
     def _expire(self, minute: int) -> None:
@@ -214,14 +238,11 @@ class Series:
         for each in in_memory if fine else [self._hour]:
             for row in each.rows(key):
                 _put_within(block, row)
-        rows = block.keys.get("", array("q", [UNKNOWN]) * (block.count * WIDTH))
+        rows = block.keys.get("") or KeyRows(block.count)
         return {
             "step_ms": step * MINUTE_MS,
             "at_ms": [(first + at * step) * MINUTE_MS for at in range(block.count)],
-            "series": {
-                name: [None if value == UNKNOWN else value for value in rows[column::WIDTH]]
-                for column, name in enumerate(COLUMNS)
-            },
+            "series": {name: _values(rows, column, block.count) for column, name in enumerate(COLUMNS)},
         }
 
     def recent(self, key: str, column: str = "published") -> list[int]:
@@ -229,9 +250,9 @@ class Series:
         last, at = self._view.now_ms() // MINUTE_MS - 1, COLUMNS.index(column)
         found = [0] * HOUR
         for block in (self._before, self._hour):
-            for row in block.rows(key) if block is not None else ():
-                if last - HOUR < row.minute <= last:
-                    found[row.minute - last - 1] = row.values[at]
+            for minute, value in block.column(key, at) if block is not None else ():
+                if last - HOUR < minute <= last:
+                    found[minute - last - 1] = value
         return found
 
     def _stored_rows(self, names: list[str], key: str) -> Iterator[SeriesRow]:
@@ -245,7 +266,13 @@ class Series:
 
 def _put_within(block: Block, row: SeriesRow) -> None:
     if block.start <= row.minute < block.start + block.count * block.step:
-        block.put("", row.minute, tuple(row.values))
+        block.put("", row.minute, row.values)
+
+
+def _values(rows: KeyRows, column: int, count: int) -> list[int | None]:
+    """The values of a column, None where nothing was recorded."""
+    values = (rows.cell(column, at) if rows.known >> at & 1 else UNKNOWN for at in range(count))
+    return [None if value == UNKNOWN else value for value in values]
 
 
 def group_key(queue: str, group: str) -> str:

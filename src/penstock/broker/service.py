@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from penstock.broker.alarms import Alarms
 from penstock.broker.analytics import Analytics
 from penstock.broker.autoscale import Autoscale
 from penstock.broker.confirm import Confirmations
 from penstock.broker.deadletters import DeadLetterOperations
+from penstock.broker.erasure import Erasure
 from penstock.broker.events import Events
 from penstock.broker.explain import Explanations
 from penstock.broker.feed import Feed
@@ -39,6 +42,7 @@ from penstock.broker.stats import Stats
 from penstock.broker.types import Entropy
 from penstock.broker.vault import Vault
 from penstock.broker.webhooks import Webhooks
+from penstock.core.config import DEFAULT
 from penstock.placement import shard_of
 from penstock.runtime.events import EventLog
 from penstock.runtime.history import MessageHistory
@@ -49,10 +53,11 @@ from penstock.runtime.view import PlacedView
 class Broker:
     def __init__(
         self, host: ShardHost, entropy: Entropy, *, auto_create: bool = True, vault: Vault | None = None,
-        shards: int = 1,
+        encrypt_all: bool = False, shards: int = 1, confirmations: Confirmations | None = None,
     ):  # fmt: skip
-        """`auto_create`: a publish creates the queues that it names. Without a vault there are no webhooks. `shards`:
-        how many the store has."""
+        """`auto_create`: a publish creates the queues that it names. Without a vault there are no webhooks.
+        `encrypt_all`: new queues are encrypted, unless their settings say otherwise. `shards`: how many the store
+        has. `confirmations`: those of all shards of this process."""
         self._host = host
         self._loop = loop = host.loop
         shard = host.number
@@ -60,8 +65,9 @@ class Broker:
         if shards > 1:
             view = PlacedView(loop, lambda queue: shard_of(queue.path, queue.config.placement, shards) == shard)
         self._view = view
+        view.new_queue = replace(DEFAULT, encryption=encrypt_all)
         identity = Identity(host.node, host.number)
-        confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
+        confirmations = confirmations or Confirmations(entropy(256).to_bytes(32, "big"))
         intake = Intake(view, submit, auto_create=auto_create)
         self._alarms = Alarms(view)
         self.id = identity.broker
@@ -83,6 +89,7 @@ class Broker:
         self.redrives = Redrives(view, submit, self.dead_letters, intake, entropy)
         self.schedules = Schedules(view, submit, intake)
         self.webhooks = Webhooks(view, submit, intake, entropy, vault, shard)
+        self.erasure = Erasure(view, submit, confirmations)
         self.keys = Keys(view, submit, entropy)
         self.explanations = Explanations(view, self.webhooks, self.stats)
         self.events = Events(view, EventLog(loop), MessageHistory(loop), identity)
@@ -108,6 +115,11 @@ class Broker:
     def damage(self) -> tuple[int, int]:
         """Since the start: (messages that became dead letters as damaged, reads that the disk refused)."""
         return self._loop.damaged_messages, self._loop.log.pieces.read_errors
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of records that were given to the journal since the start."""
+        return self._loop.commits.taken_bytes
 
     @property
     def waiting(self) -> int:

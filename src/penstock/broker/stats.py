@@ -6,7 +6,8 @@ read in slices, each of its own moment, and other requests run in between.
 
 from __future__ import annotations
 
-from heapq import nsmallest
+from collections.abc import Sequence
+from heapq import nlargest, nsmallest
 from itertools import islice
 from typing import Any
 
@@ -16,6 +17,7 @@ from penstock.broker.members import describe, owner_of
 from penstock.broker.types import QueueRow
 from penstock.core.state import Partition, Progress, Queue, windows
 from penstock.ids import QueuePath
+from penstock.runtime.latencies import Latencies, merged, percentiles
 from penstock.runtime.pace import Slices
 from penstock.runtime.view import ShardView
 
@@ -66,6 +68,30 @@ class Stats:
             "groups": groups,
         }
 
+    def _latency(self, queue: Queue, now_ms: int) -> dict[str, dict[str, int] | None]:
+        """Percentiles of this minute and of the one before it."""
+        counters = self._view.counters
+        works = [counters.work(queue.number, number, now_ms).latencies for number in queue.groups.values()]
+        return {"delivery": _percentiles([counters.of(queue.number).waits]), "ack": _percentiles(works)}
+
+    def consumers(self, path: QueuePath, *, limit: int) -> dict[str, Any]:
+        """The consumers that hold messages of a queue, those that hold most first, and its latencies."""
+        queue, now_ms = self._view.queue(path), self._view.now_ms()
+        held = [
+            (count, name, worker)
+            for name, number in queue.groups.items()
+            for worker, count in self._view.counters.work(queue.number, number, now_ms).held().items()
+        ]
+        return {
+            "queue": queue.path,
+            "latency": self._latency(queue, now_ms),
+            "consumers": [
+                {"consumer": worker if isinstance(worker, str) else None, "group": group, "messages": count}
+                for count, group, worker in nlargest(limit, held, key=lambda entry: entry[0])
+            ],
+            "total": len(held),
+        }
+
     def brief(self, queue: Queue) -> dict[str, Any]:
         """The numbers of a queue in a list of many."""
         row = self.row(queue)
@@ -96,6 +122,7 @@ class Stats:
             queue.path, queue.config.order, queue.config.queue_priority, depth, ready, scheduled, leased, waiting,
             sum(len(part.dead) for part in queue.partitions),
             self._view.counters.of(queue.number).as_dict(), self._view.counters.rates(queue.number, now_ms),
+            self._oldest_age_ms(queue) if depth else None,
         )  # fmt: skip
 
     async def groups(self, queue: Queue) -> list[dict[str, Any]]:
@@ -213,6 +240,11 @@ class Stats:
             if index is not None and offset < partition.end and (piece := index.at(offset)) < len(index):
                 times.append(index.time_of(piece))
         return min(times, default=None)
+
+
+def _percentiles(latencies: Sequence[Latencies | None]) -> dict[str, int] | None:
+    counts = merged([each.recent() for each in latencies if each is not None])
+    return dict(zip(("p50_ms", "p95_ms", "p99_ms"), percentiles(counts), strict=True)) if counts else None
 
 
 def held_alone(queue: Queue) -> dict[int, int]:

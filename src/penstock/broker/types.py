@@ -125,6 +125,8 @@ class QueueRow(NamedTuple):
     totals: dict[str, int]
     """Since the process started."""
     rates: dict[str, float]
+    oldest_age_ms: int | None = None
+    """Of the oldest unfinished message."""
 
 
 class FoundLetter(NamedTuple):

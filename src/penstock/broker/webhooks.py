@@ -14,13 +14,14 @@ import msgspec
 from msgspec import UNSET
 
 from penstock import limits
+from penstock.broker.finding import find_message
 from penstock.broker.intake import Intake
-from penstock.broker.types import Entropy, Submit
+from penstock.broker.types import DeliveredRun, Entropy, Submit
 from penstock.broker.vault import Vault, WebhookSecret
 from penstock.core import commands
 from penstock.core.records import WebhookSpec
 from penstock.core.state import Webhook
-from penstock.errors import Conflict, Unavailable
+from penstock.errors import Conflict, NotFound, Unavailable
 from penstock.ids import QueuePath, check_group, id_at, parse_queue, ulid_text
 from penstock.runtime.view import ShardView
 from penstock.wire.webhooks import (
@@ -61,6 +62,9 @@ class Courier(Protocol):
 
     async def test(self, registration: Registration) -> TestReply:
         """Send something to it that is not a message."""
+
+    async def resend(self, registration: Registration, run: DeliveredRun) -> TestReply:
+        """Send this message once more, and settle nothing."""
 
     def status(self, id: str) -> DeliveryStatus | None: ...
 
@@ -170,6 +174,27 @@ class Webhooks:
         if self._courier is None:
             raise Unavailable("this server delivers no webhooks")
         return await self._courier.test(_registration(webhook))
+
+    async def resend(self, id: str, message_id: str) -> TestReply:
+        """Send a message of the webhook's queue once more. It needs to be stored; its state does not change."""
+        webhook = self._view.webhook(id)
+        if self._courier is None:
+            raise Unavailable("this server delivers no webhooks")
+        return await self._courier.resend(_registration(webhook), self._stored(webhook.spec.queue, message_id))
+
+    def _stored(self, path: str, message_id: str) -> DeliveredRun:
+        queue = self._view.queue(path)
+        found = find_message(self._view.log, queue, message_id)
+        if found is not None and found.partition is not None and found.offset is not None:
+            for record, offset, _ in self._view.log.runs(queue.number, found.partition, found.offset, found.offset + 1):
+                row = offset - record.offset
+                return DeliveredRun(
+                    queue.path, found.partition, offset, 1, record.id + row, record.at, record.batch.run(row, row + 1)
+                )
+        raise NotFound(
+            f"message {message_id[:128]} is not stored any more in {path}; only retention `keep` keeps messages that "
+            "were acked"
+        )
 
     def attempts(self, id: str, limit: int) -> AttemptsReply:
         self._view.webhook(id)

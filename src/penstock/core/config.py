@@ -75,7 +75,8 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retention: Retention = Retention()
     durability: Literal["default"] = "default"
     compression: Literal["none"] = "none"
-    encryption: Literal[False] = False
+    encryption: bool = False
+    """Payloads and headers are encrypted in the journal and in all other files."""
     placement: str = "queue"
     """The shard of the queue, see `penstock/placement.py`: `queue`, `namespace` or `shard:<number>`."""
     spread: Literal[1] = 1
@@ -186,6 +187,8 @@ def check_change(old: QueueConfig, new: QueueConfig, *, empty: bool, dead_letter
     """Refuse a change that stored messages could not follow, or those that may yet be redriven."""
     if new.partitions < old.partitions:
         raise _refused("partitions", f"cannot go down from {old.partitions} to {new.partitions}: they hold messages")
+    if old.encryption and not new.encryption:
+        raise _refused("encryption", "cannot be turned off: messages that are stored would become readable again")
     # The traits of a stored message that the new order needs (its priority, its key) were not kept under the old one.
     changed = [name for name in ORDER_FIELDS if getattr(old, name) != getattr(new, name)]
     if old.fair_share.enabled != new.fair_share.enabled:

@@ -120,6 +120,16 @@ class Published(Fact, frozen=True, tag="published"):
     """Sequence numbers of the rows, as flat ranges; rows are in ascending order."""
 
 
+class EncryptedPublished(Published, frozen=True, tag="encrypted"):
+    """Published, as the journal has it where the queue has `encryption`: payloads and headers in the batch are
+    ciphertext of the same length (docs/formats/encryption.md). The state machine needs neither."""
+
+    path: str = ""
+    """Of the queue."""
+    seal: bytes = b""
+    """The generation of the keyring, the nonces and the tags of the ciphertext."""
+
+
 class TransactedRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where a run of rows of one part of a transaction went."""
 
@@ -203,8 +213,9 @@ class DeadLettered(Fact, frozen=True, tag="dead_lettered"):
     group: int
     lease: int
     ranges: list[int]
-    reason: Literal["max_retries", "rejected", "damaged"]
-    """`damaged`: its bytes cannot be read; `error` names the file and the offset."""
+    reason: Literal["max_retries", "rejected", "damaged", "erased"]
+    """`damaged`: its bytes cannot be read; `error` names the file and the offset. `erased`: its data key was destroyed
+    before it was settled."""
     error: str = ""
     kept: bool = True
     """False where the queue keeps no dead letters: the message is gone, and this is the trace of it."""
@@ -444,7 +455,8 @@ class Trimmed(Fact, frozen=True, tag="trimmed"):
 
 Record: TypeAlias = (
     Opened | QueueConfigured | QueueDeleted | QueuePurged | GroupCreated | GroupMoved | GroupDeleted | Published
-    | Transacted | Leased | Extended | Acked | Retried | Released | DeadLettered | DeadLettersRemoved
+    | EncryptedPublished | Transacted | Leased | Extended | Acked | Retried | Released | DeadLettered
+    | DeadLettersRemoved
     | RedriveStarted | Redriven | RedriveEnded | Expired | Cancelled | Rescheduled | Trimmed
     | ScheduleSet | SchedulePaused | ScheduleRemoved | ScheduleFired | ScheduleRefused | OffsetsKept
     | MemberJoined | MembersLeft | HandedOver | WebhookSet | WebhookRotated | WebhookState | WebhookRemoved
@@ -453,7 +465,8 @@ Record: TypeAlias = (
 
 KINDS: tuple[type[Fact], ...] = (
     Opened, QueueConfigured, QueueDeleted, QueuePurged, GroupCreated, GroupMoved, GroupDeleted, Published,
-    Transacted, Leased, Extended, Acked, Retried, Released, DeadLettered, DeadLettersRemoved, RedriveStarted,
+    EncryptedPublished, Transacted, Leased, Extended, Acked, Retried, Released, DeadLettered,
+    DeadLettersRemoved, RedriveStarted,
     Redriven, RedriveEnded, Expired, Cancelled, Rescheduled, Trimmed,
     ScheduleSet, SchedulePaused, ScheduleRemoved, ScheduleFired, ScheduleRefused, OffsetsKept,
     MemberJoined, MembersLeft, HandedOver, WebhookSet, WebhookRotated, WebhookState, WebhookRemoved, HoldSet, HoldEnded,

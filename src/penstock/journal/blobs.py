@@ -1,4 +1,7 @@
-"""Encode snapshots, sealed segments, far agenda entries and client ids as blobs. Format: docs/formats/snapshot.md."""
+"""Encode snapshots, sealed segments, far agenda entries, client ids and keyrings as blobs.
+
+Format: docs/formats/snapshot.md.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ SNAPSHOT_MAGIC = b"PENSTKSN"
 SEGMENT_MAGIC = b"PENSTKSG"
 AGENDA_MAGIC = b"PENSTKAG"
 IDS_MAGIC = b"PENSTKID"
+KEYRING_MAGIC = b"PENSTKKR"
 VERSION = 1
 _LENGTH = struct.Struct("<I")
 D = TypeVar("D")
@@ -83,8 +87,10 @@ def open_blob(name: str, data: bytes) -> tuple[bytes, memoryview]:
     if len(data) < HEADER.size:
         raise Damaged(f"{name}, offset 0: the header ends after {len(data)} bytes")
     magic, version, crc, length = HEADER.unpack_from(data)
-    if magic not in (SNAPSHOT_MAGIC, SEGMENT_MAGIC, AGENDA_MAGIC, IDS_MAGIC):
-        raise Damaged(f"{name}, offset 0: the blob is no snapshot, no segment, no part of an agenda and no client ids")
+    if magic not in (SNAPSHOT_MAGIC, SEGMENT_MAGIC, AGENDA_MAGIC, IDS_MAGIC, KEYRING_MAGIC):
+        raise Damaged(
+            f"{name}, offset 0: the blob is no snapshot, no segment, no part of an agenda, no client ids and no keyring"
+        )
     if version != VERSION:
         raise Damaged(f"{name}, offset 8: version {version} is not supported (supported: {VERSION})")
     body = memoryview(data)[HEADER.size :]
@@ -112,6 +118,14 @@ def decode_snapshot(name: str, data: bytes) -> dict[str, Any]:
         raise Damaged(
             f"{name}, offset {HEADER.size}: the checksum matches, but the body is not a snapshot: {error}"
         ) from None
+
+
+def decode_keyring(name: str, data: bytes) -> memoryview:
+    """The body of a keyring, which is still wrapped."""
+    magic, body = open_blob(name, data)
+    if magic != KEYRING_MAGIC:
+        raise Damaged(f"{name}, offset 0: the blob is not a keyring")
+    return body
 
 
 def encode_description(description: SegmentDescription | AgendaDescription | IdsDescription) -> bytes:

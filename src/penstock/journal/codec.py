@@ -34,9 +34,16 @@ class PublishedMeta(records.Fact, frozen=True, tag="published"):
     seqs: list[int] = []
 
 
-_KINDS: Any = PublishedMeta
+class EncryptedMeta(PublishedMeta, frozen=True, tag="encrypted"):
+    """The same of a record whose payloads and headers are encrypted."""
+
+    path: str = ""
+    seal: bytes = b""
+
+
+_KINDS: Any = PublishedMeta | EncryptedMeta
 for _kind in records.KINDS:
-    if _kind is not records.Published:
+    if not issubclass(_kind, records.Published):
         _KINDS = _KINDS | _kind
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_KINDS).decode
@@ -44,14 +51,16 @@ _decode = msgspec.msgpack.Decoder(_KINDS).decode
 
 def encode(record: Record) -> tuple[bytes, bytes | None]:
     """The encoded record with its prefix, and the attachment."""
-    if type(record) is records.Published:
+    if isinstance(record, records.Published):
         batch = record.batch
-        meta = _encode(
-            PublishedMeta(
-                record.at, record.queue, record.partition, record.offset, record.id.to_bytes(16, "big"),
-                record.producer, record.epoch, record.seqs,
-            )
+        values = (
+            record.at, record.queue, record.partition, record.offset, record.id.to_bytes(16, "big"), record.producer,
+            record.epoch, record.seqs,
         )  # fmt: skip
+        if type(record) is records.EncryptedPublished:
+            meta = _encode(EncryptedMeta(*values, record.path, record.seal))
+        else:
+            meta = _encode(PublishedMeta(*values))
         frame = batch.frame if isinstance(batch.frame, bytes) else bytes(batch.frame)
         crc = google_crc32c.extend(google_crc32c.value(meta), frame)
         return PREFIX.pack(len(meta), len(frame), crc) + meta, frame
@@ -90,7 +99,7 @@ def decode_heads(body: memoryview) -> Iterator[Record | PublishedHead]:
             middle = at + PREFIX.size + meta_length
             meta = _decode(body[at + PREFIX.size : middle])
             at = middle + attached
-            if type(meta) is not PublishedMeta:
+            if not isinstance(meta, PublishedMeta):
                 yield meta
                 continue
             frame = body[middle:at]
@@ -118,7 +127,25 @@ def strip(body: memoryview) -> Iterator[Stripped]:
         middle = at + PREFIX.size + meta_length
         meta = body[at + PREFIX.size : middle]
         at = middle + attached
+        if attached and _is_encrypted(meta):
+            meta = _as_published(meta)
         yield Stripped(meta, _about(body[middle:at]) if attached else b"")
+
+
+_ENCRYPTED = _encode(EncryptedMeta(0, 0, 0, 0, b"")).partition(b"encrypted")[0] + b"encrypted"
+
+
+def _is_encrypted(meta: memoryview) -> bool:
+    # The type is the first entry of the map; the first byte of the map is the number of its entries.
+    return bytes(meta[1 : len(_ENCRYPTED)]) == _ENCRYPTED[1:]
+
+
+def _as_published(meta: memoryview) -> memoryview:
+    """Events are the same for encrypted queues: they have no payloads, and no use for a seal."""
+    found = decode_meta(meta)
+    assert isinstance(found, EncryptedMeta)
+    values = (getattr(found, name) for name in PublishedMeta.__struct_fields__)
+    return memoryview(_encode(PublishedMeta(*values)))
 
 
 def _about(frame: memoryview) -> bytes:
@@ -151,14 +178,14 @@ def decode_at(body: bytes | memoryview, at: int) -> tuple[Record, int]:
         if google_crc32c.value(bytes(body[start:after])) != crc:
             raise UnknownRecord(f"the checksum of the record at {at} does not match")
         meta = _decode(body[start:middle])
-        if type(meta) is PublishedMeta:
-            return (
-                records.Published(
-                    meta.at, meta.queue, meta.partition, meta.offset, int.from_bytes(meta.id, "big"),
-                    Batch.open(memoryview(body)[middle:after], known=True), meta.producer, meta.epoch, meta.seqs,
-                ),
-                after,
+        if isinstance(meta, PublishedMeta):
+            values = (
+                meta.at, meta.queue, meta.partition, meta.offset, int.from_bytes(meta.id, "big"),
+                Batch.open(memoryview(body)[middle:after], known=True), meta.producer, meta.epoch, meta.seqs,
             )  # fmt: skip
+            if type(meta) is EncryptedMeta:
+                return records.EncryptedPublished(*values, meta.path, meta.seal), after
+            return records.Published(*values), after
     except (struct.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadBatch) as error:
         raise UnknownRecord(f"unknown kind of record at {at}: {error}") from None
     return meta, after

@@ -16,16 +16,18 @@ import msgspec
 from penstock.batch import layout
 from penstock.core.config import DEFAULT
 from penstock.core.offsets.agenda import ENTRY_BYTES, Chunk
-from penstock.core.records import Published, QueueConfigured, Record
+from penstock.core.records import EncryptedPublished, Published, QueueConfigured, Record
 from penstock.errors import InvalidRequest
 from penstock.ids import ulid_text
 from penstock.journal.blobs import (
     AGENDA_MAGIC,
     IDS_MAGIC,
+    KEYRING_MAGIC,
     SEGMENT_MAGIC,
     SNAPSHOT_MAGIC,
     decode_agenda,
     decode_ids,
+    decode_keyring,
     decode_segment,
     decode_snapshot,
 )
@@ -66,7 +68,7 @@ def dump(path: str, write: Write, *, records: bool = True) -> int:
 
 
 def _is_store_file(file: Path) -> bool:
-    return file.suffix == ".log" or file.name.startswith(("snapshot-", "segment-", "agenda-", "ids-"))
+    return file.suffix == ".log" or file.name.startswith(("snapshot-", "segment-", "agenda-", "ids-", "keyring-"))
 
 
 def _dump_file(file: Path, write: Write, records: bool) -> int:
@@ -81,6 +83,8 @@ def _dump_file(file: Path, write: Write, records: bool) -> int:
             return _dump_agenda(file.name, data, write, records)
         if data[:8] == IDS_MAGIC:
             return _dump_ids(file.name, data, write)
+        if data[:8] == KEYRING_MAGIC:
+            return _dump_keyring(file.name, data, write)
         if data[:8] == SNAPSHOT_MAGIC:
             return _dump_snapshot(file.name, data, write)
     except (Damaged, UnknownRecord) as error:
@@ -188,14 +192,21 @@ def _dump_ids(name: str, data: bytes, write: Write) -> int:
     return 0
 
 
+def _dump_keyring(name: str, data: bytes, write: Write) -> int:
+    master = msgspec.msgpack.decode(decode_keyring(name, data)).get("master")
+    write(f"  keyring of encrypted queues, wrapped by master key {master}")
+    return 0
+
+
 def describe(record: Record) -> str:
     """One record as one line. Payloads are counted and not shown, as they may be confidential."""
     if isinstance(record, Published):
         batch = record.batch
         columns = [name for column, name in _COLUMNS.items() if batch.has(column)]
         producer = f" producer={record.producer}/{record.epoch} seqs={record.seqs}" if record.producer else ""
+        kind = "encrypted" if isinstance(record, EncryptedPublished) else "published"
         return (
-            f"published at={record.at} queue={record.queue} partition={record.partition} offset={record.offset} "
+            f"{kind} at={record.at} queue={record.queue} partition={record.partition} offset={record.offset} "
             f"count={batch.count} id={ulid_text(record.id)} columns={columns} "
             f"payload_bytes={batch.payload_bytes()}{producer}"
         )

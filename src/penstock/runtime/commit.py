@@ -74,8 +74,9 @@ class CommitEntry:
         self.leased: list[commands.LeasedRun] = []
         """Runs of messages whose payloads the reply contains."""
 
-    def add(self, record: Record) -> None:
-        head, attached = encode(record)
+    def add(self, record: Record, stored: Record | None = None) -> None:
+        """`stored` is the form in which the journal gets it, if that is another."""
+        head, attached = encode(record if stored is None else stored)
         at = self.size
         self.size += len(head)
         if attached is not None:
@@ -102,8 +103,7 @@ class CommitEntry:
         if self.refusal is not None:
             self.completion.fail(self.refusal)
         else:
-            self.completion.prepare(self.reply)  # does nothing if the reply was prepared while the disk worked
-            self.completion.send()
+            self.completion.complete(self.reply)
 
 
 class GroupCommit:
@@ -124,6 +124,8 @@ class GroupCommit:
         self.writer = writer
         self.waiting: deque[CommitEntry] = deque()
         self.waiting_bytes = 0
+        self.taken_bytes = 0
+        """Bytes of the records that were given to the journal."""
         self.under_way = False
         self.idle = asyncio.Event()
         self.idle.set()
@@ -317,6 +319,7 @@ class GroupCommit:
             if entry.cut is not None:
                 break
         self.waiting_bytes -= size
+        self.taken_bytes += size
         return taken
 
     def _prepare(self, entries: list[CommitEntry]) -> None:

@@ -10,6 +10,7 @@ from penstock.core import records
 from penstock.core.offsets.ranges import total
 from penstock.core.records import Record
 from penstock.core.state.leases import Lease
+from penstock.runtime.latencies import Latencies
 from penstock.runtime.workload import Ring, Work, covered_ms
 
 _NAMES = (
@@ -21,7 +22,7 @@ _RECENT = ("published", "delivered", "acked")
 
 
 class QueueCounters:
-    __slots__ = (*_NAMES, "asked", "recent")
+    __slots__ = (*_NAMES, "asked", "recent", "waits")
 
     def __init__(self) -> None:
         for name in _NAMES:
@@ -29,6 +30,8 @@ class QueueCounters:
         self.recent = Ring(len(_RECENT))
         self.asked: dict[str, int] = {}
         """Group -> when a consumer last asked for messages."""
+        self.waits: Latencies | None = None
+        """From publish to first delivery, of the last minutes."""
 
     published: int
     delivered: int
@@ -61,6 +64,13 @@ class Counters:
         if found is None:
             found = self.by_queue[queue] = QueueCounters()
         return found
+
+    def waited(self, queue: int, ms: int, count: int) -> None:
+        """So many messages were delivered for the first time, `ms` after their publish."""
+        counters = self.of(queue)
+        if counters.waits is None:
+            counters.waits = Latencies()
+        counters.waits.observe(ms, count)
 
     def work(self, queue: int, group: int, now_ms: int) -> Work:
         groups = self._work.get(queue)
@@ -163,7 +173,7 @@ class Counters:
             work = self.work(record.queue, record.group, record.at)
             work.let_go(record.at, lease.consumer or lease.id, count)
             if kind is records.Acked or kind is records.DeadLettered:
-                work.done(record.at, count, count * max(0, record.at - lease.at))
+                work.done(record.at, count, max(0, record.at - lease.at))
 
 
 _BY_RANGES: dict[type, str] = {

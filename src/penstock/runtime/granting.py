@@ -15,7 +15,7 @@ from penstock.core.decide import decide
 from penstock.core.decide.leasing import Fit
 from penstock.core.decide.rebalancing import has_changed
 from penstock.core.decide.scopes import scopes_over
-from penstock.core.decide.settling import undo_lease
+from penstock.core.decide.settling import ERASED, undo_lease
 from penstock.core.decision import Decision
 from penstock.core.records import MemberJoined, MembersLeft, QueueDeleted, Record
 from penstock.errors import PenstockError, Unavailable
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 DAMAGED_LEASES_MAX = 8
-"""Decisions of one call that meet damaged messages; each of them moves its damaged messages to the dead letters."""
+"""Decisions of one call that meet messages that cannot be read; each of them moves the damaged ones to the dead
+letters, and drops the erased ones."""
 
 
 class Granting:
@@ -75,8 +76,8 @@ class Granting:
             if not damaged:
                 return decision
             self._loop.enqueue(undo_lease(decision.records, damaged), [])
-            self._loop.note_damage(command.queue, damaged)
-        raise Unavailable("damaged messages are being moved to the dead letters", retry_after_ms=100)
+            self._loop.note_damage(command.queue, [each for each in damaged if each[3] != ERASED])
+        raise Unavailable("messages that cannot be read are being removed from the queue", retry_after_ms=100)
 
     def _read_ahead(self, runs: list[commands.LeasedRun]) -> list[tuple[int, int, int, str]]:
         """(partition, first, stop, problem) of the messages that are damaged. The others are in memory afterwards."""

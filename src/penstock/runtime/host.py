@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 from penstock import limits
 from penstock.clock import Clock
 from penstock.core.commands import Open
+from penstock.encryption.master_keys import MasterKeys
+from penstock.encryption.shard_encryption import open_encryption
 from penstock.ids import ulid_text
 from penstock.journal.port import Engine, ShardJournal
 from penstock.runtime.loop import ShardLoop
@@ -55,24 +58,32 @@ async def open_shard(
     far_entries: int = limits.FAR_ENTRIES_MIN,
     stored_ids: int = limits.STORED_IDS_MIN,
     slice_queues: int = limits.SNAPSHOT_SLICE_QUEUES,
+    masters: MasterKeys | None = None,
+    random: Callable[[int], bytes] = os.urandom,
 ) -> ShardHost:
     """Claim the shard, read it, and take commands. Raises Damaged or Unavailable; then nothing was changed.
 
     `on_failure` is called once, when the journal can no longer be trusted and the process should end; `on_problem` is
     called with problems that the broker survives and an operator should know; `on_round` after every round of upkeep.
+    `masters` wrap the keys of encrypted queues; without them such a shard is refused (EncryptionKeyError).
     """
     journal = await engine.acquire(number, node)
-    recovered = await recover(journal, node, hot_bytes=hot_bytes)
+    encryption = await open_encryption(journal, masters, random)
+    # The cipher outlives the state: a shard that is read again goes on with the nonces that follow.
+    cipher = None if encryption is None else encryption.cipher
+    recovered = await recover(journal, node, hot_bytes=hot_bytes, cipher=cipher)
     recovered.shard.number = number
     # A snapshot omits delays that were over by its time: journal time must not start before that time.
     clock.advance_to_ms(max(recovered.shard.now_ms, recovered.shard.advanced_ms))
 
     async def reload() -> tuple[Any, Any, Any]:
-        again = await recover(journal, node, hot_bytes=hot_bytes)
+        again = await recover(journal, node, hot_bytes=hot_bytes, cipher=cipher)
         again.shard.number = number
         return again.shard, again.log, again.writer
 
-    loop = ShardLoop(recovered.shard, journal, recovered.log, recovered.writer, clock, on_failure, reload)
+    loop = ShardLoop(recovered.shard, journal, recovered.log, recovered.writer, clock, on_failure, reload, encryption)
+    if encryption is not None:
+        encryption.on_failure = loop.fail
     await loop.submit(Open(journal.term, ulid_text(int.from_bytes(node, "big"))))
     upkeep = Upkeep(
         loop,

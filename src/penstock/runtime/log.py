@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock import limits
 from penstock.batch import layout
+from penstock.core.decide.settling import ERASED
 from penstock.core.records import Published, QueueDeleted, QueuePurged
+from penstock.encryption.record_cipher import RecordCipher
 from penstock.errors import Unavailable
 from penstock.journal.port import ShardJournal
 from penstock.runtime.index import SPAN_MAX, PartitionIndex, StoredPiece, key_prints
@@ -70,8 +72,10 @@ class HotRecords:
 class MessageLog:
     """The bytes of one shard's messages."""
 
-    def __init__(self, journal: ShardJournal, hot_bytes: int = limits.HOT_BYTES_MAX):
-        self.pieces = StoredPieces(journal)
+    def __init__(
+        self, journal: ShardJournal, hot_bytes: int = limits.HOT_BYTES_MAX, cipher: RecordCipher | None = None
+    ):
+        self.pieces = StoredPieces(journal, cipher)
         self.indexes: dict[tuple[int, int], PartitionIndex] = {}
         self.ends: dict[tuple[int, int], int] = {}
         """Per partition: the offset behind the last durable message, also if its payload was dropped."""
@@ -79,6 +83,8 @@ class MessageLog:
         self._hot_order: deque[tuple[int, int]] = deque()
         self._hot_room = hot_bytes
         self.keys = KeyLookup(self)
+        self.erased: set[int] = set()
+        """Queues with messages whose data keys were destroyed since the start."""
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -124,6 +130,15 @@ class MessageLog:
             self.keys.drop(place)
             self.ends.pop(place, None)
 
+    def forget(self, queues: Collection[int]) -> None:
+        """Data keys of these queues were destroyed: keep none of their messages in memory."""
+        self.erased |= set(queues)
+        self.pieces.clear()
+        for place in [place for place in self._hot if place[0] in self.erased]:
+            records = self._hot.pop(place)
+            self._hot_room += sum(len(record.batch.frame) for record in records.since(records.first_offset()))
+        self._hot_order = deque(place for place in self._hot_order if place in self._hot)
+
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def runs(self, queue: int, partition: int, first: int, stop: int) -> Iterator[StoredRun]:
@@ -164,10 +179,10 @@ class MessageLog:
                 piece = bisect_right(firsts, offset) - 1
                 if piece < 0 or offset >= ends[piece]:
                     return None
-                records, problem = read(place, locators[piece], skips[piece], lengths[piece])
+                records, problem, erased = read(place, locators[piece], skips[piece], lengths[piece])
                 # Where messages are asked for in no order, a piece is mostly one record.
                 at = bisect_right(records, offset, key=_offset_of) - 1 if len(records) > 1 else 0
-                if problem and not (records and _holds(records[at], offset)):
+                if problem and not (records and _holds(records[at], offset)) and not _within(erased, offset):
                     raise DamagedMessages(problem)
                 if at < 0 or not records:
                     return None
@@ -177,18 +192,21 @@ class MessageLog:
         return find
 
     def damaged(self, queue: int, partition: int, first: int, stop: int) -> Iterator[tuple[int, int, str]]:
-        """Read `[first, stop)` ahead: (first, stop, problem) of what of it is damaged. Costs nothing for messages that
-        are in memory."""
+        """Read `[first, stop)` ahead: (first, stop, problem) of what of it is damaged, or `ERASED`. Costs nothing for
+        messages that are in memory."""
         hot = self._hot.get((queue, partition))
         index = self.indexes.get((queue, partition))
         stop = min(stop, hot.first_offset()) if hot else stop
         piece = index.at(first) if index is not None and first < stop else 0
         while index is not None and piece < len(index) and index.firsts[piece] < stop:
             begin, end = max(first, index.firsts[piece]), min(stop, index.ends[piece])
-            records, problem = self._load((queue, partition), piece)
-            if problem:
-                for lost, after in _missing(records, begin, end):
-                    yield lost, after, problem
+            found = self._load((queue, partition), piece)
+            for lost, after in found.erased:
+                if max(lost, begin) < min(after, end):
+                    yield max(lost, begin), min(after, end), ERASED
+            if found.problem:
+                for lost, after in _missing(found, begin, end):
+                    yield lost, after, found.problem
             piece += 1
 
     def fit(self, queue: int, partition: int, first: int, stop: int, room: int) -> tuple[int, int]:
@@ -286,14 +304,14 @@ class MessageLog:
             return
         piece = index.at(first)
         while piece < len(index) and index.firsts[piece] < stop:
-            records, problem = self._load(place, piece)
-            if problem:
+            found = self._load(place, piece)
+            if found.problem:
                 begin, end = max(first, index.firsts[piece]), min(stop, index.ends[piece])
-                lost = next(_missing(records, begin, end), None)
+                lost = next(_missing(found, begin, end), None)
                 if lost is not None:
-                    yield from (record for record in records if record.offset < lost[0])
-                    raise DamagedMessages(problem)
-            yield from records
+                    yield from (record for record in found.records if record.offset < lost[0])
+                    raise DamagedMessages(found.problem)
+            yield from found.records
             piece += 1
 
     def _load(self, place: tuple[int, int], piece: int) -> Piece:
@@ -330,12 +348,17 @@ def _holds(record: Published, offset: int) -> bool:
     return record.offset <= offset < record.offset + record.batch.count
 
 
-def _missing(records: list[Published], first: int, stop: int) -> Iterator[tuple[int, int]]:
-    """The parts of `[first, stop)` that none of these records holds."""
-    for record in records:
-        if first < min(record.offset, stop):
-            yield first, min(record.offset, stop)
-        first = max(first, record.offset + record.batch.count)
+def _within(ranges: Sequence[tuple[int, int]], offset: int) -> bool:
+    return any(first <= offset < stop for first, stop in ranges)
+
+
+def _missing(piece: Piece, first: int, stop: int) -> Iterator[tuple[int, int]]:
+    """The parts of `[first, stop)` that the piece neither holds nor has erased."""
+    known = [(record.offset, record.offset + record.batch.count) for record in piece.records]
+    for begin, end in sorted([*known, *piece.erased]):
+        if first < min(begin, stop):
+            yield first, min(begin, stop)
+        first = max(first, end)
     if first < stop:
         yield first, stop
 

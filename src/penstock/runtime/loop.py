@@ -30,6 +30,7 @@ from penstock.core.decide.scopes import Scopes
 from penstock.core.records import Expired, Published, Record, ScheduleRefused
 from penstock.core.state import Shard
 from penstock.core.state.sessions import renew_sessions
+from penstock.encryption.shard_encryption import ShardEncryption
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.codec import PREFIX
 from penstock.journal.frame import HEADER, FrameWriter
@@ -64,10 +65,13 @@ class ShardLoop:
         clock: Clock,
         on_failure: Callable[[str], None] = lambda _: None,
         reload: Callable[[], Any] | None = None,
+        encryption: ShardEncryption | None = None,
     ):
         self.shard = shard
         self.journal = journal
         self.log = log
+        self.encryption = encryption
+        """None: the server has no encryption key, and no queue can be encrypted."""
         self.counters = Counters(clock.now_ms(), shard.leases)
         self.failed: str | None = None
         """Why the shard has stopped for good."""
@@ -92,7 +96,7 @@ class ShardLoop:
         self._readers: dict[tuple[int, int], list[asyncio.Future[None]]] = {}
         self.watchers = Watchers()
         self.commits = GroupCommit(
-            journal, writer, clock, on_durable=self._release, on_refused=self._start_over, on_failed=self._fail
+            journal, writer, clock, on_durable=self._release, on_refused=self._start_over, on_failed=self.fail
         )
         self._events = asyncio.get_running_loop()
         self._space_check: asyncio.Future[None] | None = None
@@ -226,7 +230,7 @@ class ShardLoop:
         try:
             await self.journal.check_space()
         except EngineError as error:
-            self._fail(str(error))
+            self.fail(str(error))
         finally:
             self._space_check = None
 
@@ -263,7 +267,7 @@ class ShardLoop:
             return advance(self.shard, now_ms, self._read_far)
         except (EngineError, OSError) as error:
             # The due entries cannot be read. Any reply without them would be wrong.
-            self._fail(str(error) or repr(error))
+            self.fail(str(error) or repr(error))
             raise Unavailable(str(error), retry_after_ms=1_000) from error
 
     def arm_timer(self) -> None:
@@ -293,13 +297,21 @@ class ShardLoop:
             apply(self.shard, record)
             if self.scopes:
                 self.scopes.note(record)
-            entry.add(record)
+            entry.add(record, self.stored_form(record) if type(record) is Published else None)
         if entry.leased:
             self._replying[entry] = None
         if records or not self.commits.is_clean:
             self.commits.add(entry)
         else:
             entry.send()
+
+    def stored_form(self, record: Published) -> Published:
+        """The record as the journal and segments have it: encrypted, if its queue asks for that."""
+        queue = self.shard.queues[record.queue]
+        if not queue.config.encryption:
+            return record
+        assert self.encryption is not None, "a shard with encrypted queues does not open without a key"
+        return self.encryption.cipher.encrypt(record, queue.path)
 
     def enqueue_lease(self, granted: list[commands.LeasedRun], completion: PendingReply[Any]) -> None:
         """Complete with runs whose records were enqueued before, and keep their payloads until then."""
@@ -388,12 +400,12 @@ class ShardLoop:
         began_ms = self._clock.now_ms()
         self._fail_entries(entries, _no_room())
         if self._reload is None:
-            self._fail("the disk is full")
+            self.fail("the disk is full")
             return
         try:
             self.shard, self.log, self.commits.writer = await self._reload()
         except Exception as error:  # then there is no state to go on with
-            self._fail(str(error) or repr(error))
+            self.fail(str(error) or repr(error))
             return
         self.counters.adopt(self._clock.now_ms(), self.shard.leases)
         renew_sessions(self.shard, self._clock.now_ms())
@@ -405,7 +417,7 @@ class ShardLoop:
         self._extend_deadlines(now_ms - began_ms, now_ms)
         self.arm_timer()
 
-    def _fail(self, reason: str, entries: list[CommitEntry] | None = None) -> None:
+    def fail(self, reason: str, entries: list[CommitEntry] | None = None) -> None:
         """Stop for good: no reply is sent that the journal may not contain."""
         self.failed = reason
         for entry in entries or ():

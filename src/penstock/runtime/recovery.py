@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from penstock import limits
 from penstock.core import snapshot
 from penstock.core.apply import apply
 from penstock.core.offsets.agenda import ENTRY_BYTES, Read
@@ -15,6 +16,7 @@ from penstock.core.rebuild import end_replay
 from penstock.core.records import GroupCreated, Published, QueueDeleted, QueuePurged
 from penstock.core.snapshot import ReadIds
 from penstock.core.state import Queue, Shard
+from penstock.encryption.record_cipher import RecordCipher
 from penstock.journal.blobs import decode_snapshot
 from penstock.journal.codec import PREFIX, UnknownRecord, decode
 from penstock.journal.frame import HEADER, FrameWriter
@@ -62,20 +64,25 @@ class Recovered(NamedTuple):
     """Frames applied on top of the snapshot."""
 
 
-async def recover(journal: ShardJournal, node: bytes, *, hot_bytes: int | None = None) -> Recovered:
-    """Raises Damaged if the journal does not add up; then nothing may be served from it."""
+async def recover(
+    journal: ShardJournal, node: bytes, *, hot_bytes: int | None = None, cipher: RecordCipher | None = None
+) -> Recovered:
+    """Raises Damaged if the journal does not add up; then nothing may be served from it.
+
+    No message is decrypted here: the state follows from the columns that are readable.
+    """
     # Nearly everything that is made here stays: collections would go through it again and again.
     collected = gc.isenabled()
     gc.disable()
     try:
-        return await _recover(journal, node, hot_bytes)
+        return await _recover(journal, node, hot_bytes, cipher)
     finally:
         if collected:
             gc.enable()
 
 
-async def _recover(journal: ShardJournal, node: bytes, hot_bytes: int | None) -> Recovered:
-    log = MessageLog(journal) if hot_bytes is None else MessageLog(journal, hot_bytes)
+async def _recover(journal: ShardJournal, node: bytes, hot_bytes: int | None, cipher: RecordCipher | None) -> Recovered:
+    log = MessageLog(journal, limits.HOT_BYTES_MAX if hot_bytes is None else hot_bytes, cipher)
     start = Snapshot(0, b"", Shard(), {}, [], 1, set())
     start.shard.replaying = True
     read = partial(read_chunk, journal)

@@ -249,7 +249,7 @@ class Sealer:
     ) -> Iterator[_Sealed]:
         """The live messages of a piece. A damaged piece is copied byte by byte: what of it can be read stays readable,
         and the damage keeps its dead letters."""
-        records, problem = self._loop.log.pieces.read(place, piece.locator, piece.skip, piece.length)
+        records, problem, _ = self._loop.log.pieces.read(place, piece.locator, piece.skip, piece.length)
         if problem:
             at = index.at(piece.end - 1)
             if at < len(index) and index.stored(at) == piece:
@@ -259,7 +259,7 @@ class Sealer:
         for record in records:
             for run in _runs(record, live, small=queue.config.indexed):
                 cut = cut_record(run)
-                head, attached = encode(cut)
+                head, attached = encode(self._loop.stored_form(cut))
                 prints = key_prints(cut.batch) if (piece.locator, piece.skip) in index.prints else None
                 yield _Sealed(run.first, run.stop, cut.id, head, attached or b"", prints)
 

@@ -6,11 +6,13 @@ not take its neighbours away. A read that the disk refuses is no damage: it is t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from penstock import limits
-from penstock.core.records import Published
+from penstock.core.records import EncryptedPublished, Published
+from penstock.encryption.record_cipher import DecryptedRecord, NotDecrypted, RecordCipher
 from penstock.errors import Unavailable
 from penstock.journal.codec import PREFIX, UnknownRecord, decode_at
 from penstock.journal.port import Damaged, ShardJournal
@@ -25,14 +27,17 @@ class Piece(NamedTuple):
 
     records: list[Published]
     problem: str = ""
-    """File, offset and kind of the first damage in the piece; messages that `records` lacks are damaged."""
+    """File, offset and kind of the first damage in the piece; messages that `records` and `erased` lack are damaged."""
+    erased: Sequence[tuple[int, int]] = ()
+    """(first, stop) offsets of messages whose data keys were destroyed."""
 
 
 class StoredPieces:
     """The pieces of one shard's journal and segments. Those that were read last stay in memory, up to a bound."""
 
-    def __init__(self, journal: ShardJournal):
+    def __init__(self, journal: ShardJournal, cipher: RecordCipher | None = None):
         self._journal = journal
+        self._cipher = cipher
         self._cached: dict[tuple[int, int, int, int, int], Piece] = {}
         """The one that was read longest ago first."""
         self._room = limits.LAST_READ_BYTES_MAX
@@ -69,19 +74,31 @@ class StoredPieces:
             data = self._bytes(locator, skip, length)
         except Damaged as error:
             return Piece([], str(error))
-        at, records, problem = 0, list[Published](), ""
+        at, records, problem, erased = 0, list[Published](), "", list[tuple[int, int]]()
         while at < len(data):
             try:
-                record, at = decode_at(data, at)
+                record, after = decode_at(data, at)
+                if isinstance(record, Published) and (record.queue, record.partition) == place:
+                    if type(record) is EncryptedPublished:
+                        decrypted = self._decrypt(record)
+                        records += decrypted.records
+                        erased += decrypted.erased
+                    else:
+                        records.append(record)
             except UnknownRecord as error:
                 problem = problem or f"{self.where(locator, skip + at)}: {error}"
-                at = _next_record(data, at)
-            else:
-                if type(record) is Published and (record.queue, record.partition) == place:
-                    records.append(record)
+                after = _next_record(data, at)
+            except NotDecrypted as error:
+                problem = problem or f"{self.where(locator, skip + at)}: the record cannot be decrypted: {error}"
+            at = after
         if len(data) < length:
             problem = problem or f"{self.where(locator, skip + len(data))}: the file ends here"
-        return Piece(records, problem)
+        return Piece(records, problem, erased)
+
+    def _decrypt(self, record: EncryptedPublished) -> DecryptedRecord:
+        if self._cipher is None:
+            raise NotDecrypted("the server has no encryption key")
+        return self._cipher.decrypt(record)
 
     def _bytes(self, locator: int, skip: int, length: int) -> bytes:
         try:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.core import commands
+from penstock.core.config import DEFAULT, QueueConfig, parse_config
 from penstock.core.decide import check
 from penstock.core.decide.keys import key_of
 from penstock.core.decide.schedules import schedule_of
@@ -23,7 +24,9 @@ from penstock.core.explain import Explainer
 from penstock.core.state import FormerQueue, Hold, Queue, Schedule, Shard, Webhook
 from penstock.core.state.keys import StoredKey
 from penstock.core.state.leases import Lease
-from penstock.errors import QueueNotFound
+from penstock.encryption.shard_encryption import ShardEncryption
+from penstock.errors import Conflict, DiskFull, QueueNotFound, Unavailable
+from penstock.journal.port import EngineError, OutOfSpace
 from penstock.runtime.holding import spanned_bytes
 from penstock.runtime.log import MessageLog
 from penstock.runtime.watchers import Changed
@@ -48,6 +51,8 @@ class ShardView:
         self._loop = loop
         self.now_ms = loop.now_ms
         self.counters = loop.counters
+        self.new_queue = DEFAULT
+        """The settings of a queue that is created without any."""
         self._paths: list[str] = []
         self._paths_version: tuple[Shard, int, int] | None = None
 
@@ -64,6 +69,32 @@ class ShardView:
         """Raise the refusal that this command would meet now. Decides and changes nothing."""
         self._loop.admit(command)
         check(self._loop.shard, command, self.now_ms())
+
+    def config(self, values: dict[str, Any], base: QueueConfig | None = None) -> QueueConfig:
+        """The settings of a new queue, or of one that had `base`, with these values. Raises InvalidRequest, or Conflict
+        if the queue cannot be encrypted here."""
+        config = parse_config(values, self.new_queue if base is None else base)
+        if config.encryption and self._loop.encryption is None:
+            raise Conflict(
+                "queue configuration, encryption: this server has no encryption key; start it with "
+                "--encryption-key FILE (`penstock encryption new-key FILE` makes one)",
+                details={"field": "encryption"},
+            )
+        return config
+
+    @property
+    def encryption(self) -> ShardEncryption | None:
+        """None: the server has no encryption key."""
+        return self._loop.encryption
+
+    async def settled(self) -> None:
+        """Return when everything that was decided so far is durable. Raises Unavailable or DiskFull."""
+        try:
+            await self._loop.cut(lambda *_: None)
+        except OutOfSpace as error:
+            raise DiskFull(str(error), retry_after_ms=5_000) from None
+        except EngineError as error:
+            raise Unavailable(str(error), retry_after_ms=1_000) from None
 
     # -- queues -------------------------------------------------------------------------------------------------------
 

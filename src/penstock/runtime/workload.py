@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from array import array
 
+from penstock.runtime.latencies import Latencies
+
 BUCKET_MS = 5_000
 BUCKETS = 13
 """Twelve whole buckets, a minute, and the one that is being filled."""
@@ -50,7 +52,7 @@ class Work:
     A worker is a consumer name; each lease without a name counts as one worker.
     """
 
-    __slots__ = ("_held", "_ring", "_since_ms", "finished", "served_ms")
+    __slots__ = ("_held", "_ring", "_since_ms", "finished", "latencies", "served_ms")
 
     def __init__(self, now_ms: int) -> None:
         self._ring = Ring(3)
@@ -61,6 +63,12 @@ class Work:
         self.finished = 0
         self.served_ms = 0
         """From lease to end, summed over all finished messages."""
+        self.latencies: Latencies | None = None
+        """From lease to end, of the messages that ended in the last minutes."""
+
+    def held(self) -> dict[str | int, int]:
+        """Worker -> messages under lease. A worker without a name is the number of its lease."""
+        return self._held
 
     @property
     def busy(self) -> int:
@@ -80,11 +88,14 @@ class Work:
             self._held.pop(worker, None)
 
     def done(self, at_ms: int, count: int, served_ms: int) -> None:
-        """Count `count` messages that ended after `served_ms` under lease in sum."""
+        """Count `count` messages, each of which ended after `served_ms` under lease."""
         self.finished += count
-        self.served_ms += served_ms
+        self.served_ms += count * served_ms
         self._ring.add(at_ms, 0, count)
-        self._ring.add(at_ms, 1, served_ms)
+        self._ring.add(at_ms, 1, count * served_ms)
+        if self.latencies is None:
+            self.latencies = Latencies()
+        self.latencies.observe(served_ms, count)
 
     def forget_held(self, at_ms: int) -> None:
         self._pass_time(at_ms)

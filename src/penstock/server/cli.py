@@ -44,6 +44,7 @@ class _Penstock(LazyCommandGroup):
         "holds": CommandReference("penstock.server.hold_cli", "holds"),
         "dlq": CommandReference("penstock.server.dlq_cli", "dlq"),
         "audit": CommandReference("penstock.server.audit_cli", "audit"),
+        "encryption": CommandReference("penstock.server.encryption_cli", "encryption"),
         "keys": CommandReference("penstock.server.keys_cli", "keys"),
         "tls": CommandReference("penstock.server.tls_cli", "tls"),
         "pipeline": CommandReference("penstock.server.pipeline_cli", "pipeline", "The pipeline"),

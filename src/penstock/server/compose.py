@@ -15,6 +15,7 @@ from penstock.analytics.directory import lake_directory
 from penstock.broker.service import Broker
 from penstock.clock import Clock, SystemClock
 from penstock.dashboard import DashboardSite
+from penstock.encryption.master_keys import EncryptionKeyError
 from penstock.engines import open_engine
 from penstock.errors import InvalidRequest, Unavailable
 from penstock.journal.port import Engine, EngineError, Failed
@@ -24,7 +25,9 @@ from penstock.server.audit_log import NAME as AUDIT_NAME
 from penstock.server.audit_log import AuditLog
 from penstock.server.auth import open_authenticator, watch_credentials
 from penstock.server.config import ConfigError, DiskFailed, Settings, StoreRefused
+from penstock.server.master_key_file import read_master_keys
 from penstock.server.shards import count_shards, open_shards
+from penstock.server.storage import DataDirectory
 from penstock.transports.auth import Authenticator
 from penstock.transports.http import HttpApp
 from penstock.transports.http.edge import Edge
@@ -82,6 +85,10 @@ async def open_node(settings: Settings) -> Node:
 
     if settings.lake:
         _check_lake(settings.lake)
+    try:
+        masters = read_master_keys(settings.encryption_key) if settings.encryption_key else None
+    except EncryptionKeyError as error:
+        raise ConfigError(error.message) from None
     clock = SystemClock()
     try:
         engine = open_engine(settings.store, data_dir=settings.data_dir, fsync=settings.fsync)
@@ -95,7 +102,10 @@ async def open_node(settings: Settings) -> Node:
     try:
         node = engine.node_id((clock.now_ms() << 80 | secrets.randbits(80)).to_bytes(16, "big"))
         count = count_shards(engine, settings)
-        shards = await open_shards(engine, node, count, settings, clock, on_failure)
+        shards = await open_shards(engine, node, count, settings, clock, on_failure, masters)
+    except EncryptionKeyError as error:
+        await engine.close()
+        raise ConfigError(error.message) from None
     except ConfigError:
         await engine.close()
         raise
@@ -125,7 +135,9 @@ async def open_node(settings: Settings) -> Node:
         watching.append(asyncio.ensure_future(watch_credentials(auth, clock)))
     app = _open_app(settings, broker, clock, auth)
     app.edge.audit = audit
-    broker.watch_commits(app.metrics.commit_took)
+    if settings.store == "local:":
+        app.edge.storage = DataDirectory(settings.data_dir, settings.fsync, clock).measure
+    broker.watch_commits(app.metrics.commit_seconds.observe)
     guard = Guard(parse_networks(settings.webhook_allow))
     courier = WebhookDeliverer(broker, guard, LazySender(guard), clock)
     app.metrics.webhook_attempts = lambda: courier.outcomes

@@ -144,6 +144,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "changed on the way. Only for a private network, behind a proxy that has TLS."
         ),
     ] = False
+    encryption_key: Annotated[
+        str,
+        Meta(description="File with the key of encrypted queues, or env:NAME (`penstock encryption new-key FILE`)."),
+    ] = ""
+    encrypt_all: Annotated[bool, Meta(description="Encrypt every new queue, unless its settings say otherwise.")] = (
+        False
+    )
     shutdown_grace_s: Annotated[
         int, Meta(ge=0, le=3600, description="Seconds that requests in flight get when the server stops.")
     ] = 25
@@ -215,6 +222,8 @@ def load_settings(
 
 def check_security(settings: Settings) -> None:
     """Refuse settings that contradict each other, and listeners that other machines reach without protection."""
+    if settings.encrypt_all and not settings.encryption_key:
+        raise ConfigError("encrypt_all: encryption needs a key; add --encryption-key FILE")
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise ConfigError("tls_cert and tls_key belong together: give both, or neither")
     if settings.tls_client_ca and not settings.tls_cert:

@@ -54,6 +54,8 @@ def serve(
     tls_key: Annotated[str | None, _flag("tls_key", metavar="FILE")] = None,
     tls_client_ca: Annotated[str | None, _flag("tls_client_ca", metavar="FILE")] = None,
     insecure_plaintext_listen: Annotated[bool | None, _flag("insecure_plaintext_listen")] = None,
+    encryption_key: Annotated[str | None, _flag("encryption_key", metavar="FILE")] = None,
+    encrypt_all: Annotated[bool | None, _flag("encrypt_all")] = None,
     shutdown_grace_s: Annotated[int | None, _flag("shutdown_grace_s", metavar="SECONDS")] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with settings; flags override it.")

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
 from penstock import limits
+from penstock.broker.confirm import Confirmations
 from penstock.broker.router import RoutedBroker
 from penstock.broker.series import MemoryBlocks
 from penstock.broker.service import Broker
 from penstock.broker.vault import Vault
 from penstock.clock import Clock
+from penstock.encryption.master_keys import MasterKeys
 from penstock.journal.port import Engine
 from penstock.logs import get_logger
 from penstock.runtime.host import ShardHost, open_shard
 from penstock.server.config import ConfigError, Settings
 from penstock.server.keyfile import WEBHOOK_KEY_NAME, private_key
 from penstock.server.malloc import MallocTrim
+from penstock.server.master_key_file import read_master_keys
 from penstock.server.series_files import SeriesFiles
 
 _log = get_logger("penstock.server")
@@ -47,10 +51,11 @@ def count_shards(engine: Engine, settings: Settings) -> int:
 
 
 async def open_shards(
-    engine: Engine, node: bytes, count: int, settings: Settings, clock: Clock, on_failure: Callable[[str], None]
-) -> OpenShards:
+    engine: Engine, node: bytes, count: int, settings: Settings, clock: Clock, on_failure: Callable[[str], None],
+    masters: MasterKeys | None = None,
+) -> OpenShards:  # fmt: skip
     """Raises as `open_shard` does; then no shard is open."""
-    opening = [_open(engine, node, number, count, clock, on_failure) for number in range(count)]
+    opening = [_open(engine, node, number, count, clock, on_failure, masters) for number in range(count)]
     opened = await asyncio.gather(*opening, return_exceptions=True)
     errors = [each for each in opened if isinstance(each, BaseException)]
     hosts = [each for each in opened if isinstance(each, ShardHost)]
@@ -58,9 +63,16 @@ async def open_shards(
         await asyncio.gather(*(host.close(final_snapshot=False) for host in hosts), return_exceptions=True)
         raise errors[0]
     vault = Vault(lambda: private_key(WEBHOOK_KEY_NAME, settings.store, settings.data_dir))
+    confirmations = Confirmations(secrets.token_bytes(32))
     brokers = [
-        Broker(host, secrets.randbits, auto_create=settings.auto_create, vault=vault, shards=count) for host in hosts
-    ]
+        Broker(
+            host, secrets.randbits, auto_create=settings.auto_create, vault=vault, encrypt_all=settings.encrypt_all,
+            shards=count, confirmations=confirmations,
+        )
+        for host in hosts
+    ]  # fmt: skip
+    for broker in brokers if masters is not None else ():
+        broker.erasure.read_masters = partial(read_master_keys, settings.encryption_key)
     await asyncio.gather(*(_start_series(broker, host, settings) for broker, host in zip(brokers, hosts, strict=True)))
     if count == 1:
         return OpenShards(hosts, brokers[0])
@@ -69,8 +81,9 @@ async def open_shards(
 
 
 async def _open(
-    engine: Engine, node: bytes, number: int, count: int, clock: Clock, on_failure: Callable[[str], None]
-) -> ShardHost:
+    engine: Engine, node: bytes, number: int, count: int, clock: Clock, on_failure: Callable[[str], None],
+    masters: MasterKeys | None,
+) -> ShardHost:  # fmt: skip
     def on_upkeep_failure(reason: str) -> None:
         _log.error("upkeep_failed", reason=reason, shard=number)
 
@@ -79,6 +92,7 @@ async def _open(
 
     host = await open_shard(
         engine, number, clock, node, on_failure=on_failure, on_problem=on_upkeep_failure, on_round=MallocTrim().trim,
+        masters=masters,
         # The memory for the newest messages is that of the process, shared by its shards.
         hot_bytes=max(limits.HOT_BYTES_MAX // count, limits.MIB),
     )  # fmt: skip

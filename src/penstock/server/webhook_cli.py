@@ -123,6 +123,19 @@ def test(remote: Remote, id: IdArgument) -> Any:
 
 
 @webhooks.command()
+@remote_command(is_refusal=lambda answer: answer["outcome"] != "delivered")
+def resend(
+    remote: Remote, id: IdArgument, message_id: Annotated[str, typer.Argument(help="Id of a message of the queue.")]
+) -> Any:
+    """Send a message that is still stored once more. Exits with 1 if the endpoint did not accept it.
+
+    Example: penstock webhooks resend 01JPX3J8M5S4G7Q2V9W0E1R2T3 01JPX4K2M5S4G7Q2V9W0E1R2T3
+    """
+    asked = {"id": id, "message_id": message_id}
+    return Remote(remote.url, timeout_s=TEST_TIMEOUT_S).call("POST", "/v1/webhooks/resend", body=asked)
+
+
+@webhooks.command()
 @remote_command()
 def pause(remote: Remote, id: IdArgument) -> Any:
     """Pause a webhook until it is resumed.

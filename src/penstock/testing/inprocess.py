@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, cast
 
 from penstock.batch import Batch, build, layout
+from penstock.broker.confirm import Confirmations
 from penstock.broker.router import RoutedBroker
 from penstock.broker.service import Broker
 from penstock.broker.types import DeliveredRun, ProducerSeq, PublishPart, PublishReply
@@ -70,7 +71,8 @@ class InProcess:
 
     async def start(self) -> None:
         options = dict(self._options)
-        auto_create, shards = options.pop("auto_create", True), options.pop("shards", 1)
+        auto_create, encrypt_all = options.pop("auto_create", True), options.pop("encrypt_all", False)
+        shards = options.pop("shards", 1)
         self.engine = self._open_engine()
         try:
             self.hosts = [
@@ -85,8 +87,17 @@ class InProcess:
         self.host = self.hosts[0]
         # The same key each time, so that secrets encrypted before a restart can be decrypted after it.
         vault = Vault(lambda: bytes(range(32)))
+        confirmations = Confirmations(self._random.randbytes(32))
         brokers = [
-            Broker(host, self._random.getrandbits, auto_create=auto_create, vault=vault, shards=shards)
+            Broker(
+                host,
+                self._random.getrandbits,
+                auto_create=auto_create,
+                vault=vault,
+                encrypt_all=encrypt_all,
+                shards=shards,
+                confirmations=confirmations,
+            )
             for host in self.hosts
         ]
         self.broker = brokers[0] if shards == 1 else cast(Broker, RoutedBroker(brokers, self.clock.now_ms))
@@ -149,7 +160,8 @@ async def in_process(
     seed: int = 1,
     **options: Any,
 ) -> AsyncIterator[InProcess]:
-    """A running broker; `options` are those of `open_shard`, and `auto_create` and `shards` of `Broker`."""
+    """A running broker; `options` are those of `open_shard`, and `auto_create`, `encrypt_all` and `shards` of
+    `Broker`."""
     if open_engine is None:
         memory = MemoryEngine()
         open_engine = lambda: memory  # noqa: E731  one store for all restarts

@@ -1,76 +1,100 @@
-"""Prometheus metrics: counters of the transports and the state of the queues.
+"""Counters of the transports: requests, durations, duplicates. `exposition.py` shows them, and the state of the queues.
 
 The broker counts outcomes of messages, from its records. The transports count requests and durations: plain additions
-on the hot path, once per run and never per message. Metric families and labels are built at scrape time, queue by
-queue, and other requests run in between. Labels are queue and group names, never content of messages. Beyond
-`limits.METRIC_QUEUES_MAX` queues the busiest queues have their own lines and the other queues share `_other`.
+on the hot path, once per run and never per message. Metric families and labels are built at scrape time.
 """
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prometheus_client import CollectorRegistry, ProcessCollector, exposition
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    Metric,
-)
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
-from penstock import limits
-from penstock._version import __version__
 from penstock.broker.types import DeliveredRun, PublishedRun
-from penstock.errors import QueueNotFound
-from penstock.ids import QueuePath
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
 
-OTHER = "_other"
-_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
+BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
+"""Upper bounds of the buckets, in seconds."""
+_LABELS = (*map(floatToGoString, BOUNDS), "+Inf")
+SPEED_S = 300.0
+"""The speed of commits is that of about so many seconds."""
+MARK_S = 30.0
 
 
 class Histogram:
     """Counts per bucket. `observe` takes a weight, because a run of messages shares its latency."""
 
-    __slots__ = ("_counts", "_sum")
+    __slots__ = ("_exemplars", "counts", "total")
 
     def __init__(self) -> None:
-        self._counts = [0] * (len(_SECONDS) + 1)
-        self._sum = 0.0
+        self.counts = [0] * len(_LABELS)
+        self.total = 0.0
+        self._exemplars: dict[int, Exemplar] = {}
 
     def observe(self, seconds: float, count: int = 1) -> None:
-        self._counts[bisect_left(_SECONDS, seconds)] += count
-        self._sum += seconds * count
+        self.counts[bisect_left(BOUNDS, seconds)] += count
+        self.total += seconds * count
+
+    def exemplify(self, seconds: float, trace_id: str, at_s: float) -> None:
+        """Name the trace of an observation: the newest one of each bucket is shown."""
+        self._exemplars[bisect_left(BOUNDS, seconds)] = Exemplar({"trace_id": trace_id}, seconds, at_s)
+
+    def quantile(self, share: float) -> float | None:
+        """An estimate in seconds; None without observations."""
+        return quantile(self.counts, share)
 
     def family(self, name: str, text: str) -> HistogramMetricFamily:
-        buckets, total = [], 0
-        for bound, count in zip((*map(str, _SECONDS), "+Inf"), self._counts, strict=True):
+        buckets: list[Any] = []
+        total = 0
+        for at, (bound, count) in enumerate(zip(_LABELS, self.counts, strict=True)):
             total += count
-            buckets.append((bound, total))
-        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self._sum)
+            exemplar = self._exemplars.get(at)
+            buckets.append((bound, total) if exemplar is None else (bound, total, exemplar))
+        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self.total)
+
+
+def quantile(counts: Sequence[int], share: float) -> float | None:
+    """Interpolated within its bucket, as `histogram_quantile` of Prometheus does."""
+    wanted, passed, lower = share * sum(counts), 0, 0.0
+    for bound, count in zip((*BOUNDS, BOUNDS[-1]), counts, strict=True):
+        if count and passed + count >= wanted:
+            return lower + (bound - lower) * (wanted - passed) / count
+        passed, lower = passed + count, bound
+    return None
+
+
+class CommitSpeed(NamedTuple):
+    """Of the last minutes."""
+
+    per_s: float
+    p50_ms: float
+    p99_ms: float
 
 
 class Metrics:
     """Counters since the start of this process, and callbacks that other parts of the server set."""
 
     def __init__(self) -> None:
-        self._requests: Counter[tuple[str, int]] = Counter()
-        self._calls: Counter[tuple[str, str]] = Counter()
-        self._traffic: Counter[str] = Counter()
+        self.requests: Counter[tuple[str, int]] = Counter()
+        """HTTP replies by operation and status."""
+        self.calls: Counter[tuple[str, str]] = Counter()
+        """gRPC calls by operation and status."""
+        self.traffic: Counter[str] = Counter()
         """Messages published and delivered per queue, to find the busiest queues."""
-        self._duplicates = 0
-        self._publish_seconds = Histogram()
-        self._lease_seconds = Histogram()
-        self._delivery_seconds = Histogram()
-        self._commit_seconds = Histogram()
+        self.duplicates = 0
+        self.publish_seconds = Histogram()
+        self.lease_seconds = Histogram()
+        self.delivery_seconds = Histogram()
+        self.commit_seconds = Histogram()
+        self._commit_marks: deque[tuple[float, list[int]]] = deque()
+        """Times, and the counts of commits at those times."""
         self.count_connections: Callable[[], int] = lambda: 0
         """Open HTTP connections, called at every scrape. The HTTP server sets it."""
         self.webhook_attempts: Callable[[], Mapping[str, int]] = dict
@@ -80,29 +104,18 @@ class Metrics:
         """Metric families of other transports."""
         self.count_grpc_connections: Callable[[], int] = lambda: 0
 
-    # -- counting ---------------------------------------------------------------------------------------------
-
     def answered(self, operation: str, status: int) -> None:
-        self._requests[operation, status] += 1
+        self.requests[operation, status] += 1
 
     def called(self, operation: str, status: str) -> None:
         """Count a gRPC call that has ended; a stream counts once."""
-        self._calls[operation, status] += 1
+        self.calls[operation, status] += 1
 
     def published(self, runs: Sequence[PublishedRun]) -> None:
         for run in runs:
-            self._traffic[run.queue] += run.count
+            self.traffic[run.queue] += run.count
             if run.duplicate:
-                self._duplicates += run.count
-
-    def publish_took(self, seconds: float) -> None:
-        self._publish_seconds.observe(seconds)
-
-    def lease_took(self, seconds: float) -> None:
-        self._lease_seconds.observe(seconds)
-
-    def commit_took(self, seconds: float) -> None:
-        self._commit_seconds.observe(seconds)
+                self.duplicates += run.count
 
     def delivered(self, runs: Sequence[DeliveredRun], now_ms: int) -> None:
         # A lease that skips messages yields many short runs with one publish time; they are observed together.
@@ -111,181 +124,28 @@ class Metrics:
             alike = run.queue, run.published_at_ms, run.attempt == 1
             counts[alike] = counts.get(alike, 0) + run.count
         for (queue, published_at_ms, is_first), count in counts.items():
-            self._traffic[queue] += count
+            self.traffic[queue] += count
             if is_first:
-                self._delivery_seconds.observe(max(0, now_ms - published_at_ms) / 1000, count)
+                self.delivery_seconds.observe(max(0, now_ms - published_at_ms) / 1000, count)
 
-    # -- showing ----------------------------------------------------------------------------------------------
+    def commit_speed(self, now_s: float) -> CommitSpeed | None:
+        """How fast commits were between this call and those of the last minutes; None if there were none."""
+        marks, counts = self._commit_marks, list(self.commit_seconds.counts)
+        while len(marks) > 1 and marks[1][0] < now_s - SPEED_S:
+            marks.popleft()
+        since_s, before = marks[0] if marks else (now_s, [0] * len(counts))
+        if not marks or now_s - marks[-1][0] >= MARK_S:
+            marks.append((now_s, counts))
+        recent = [now - then for now, then in zip(counts, before, strict=True)]
+        p50, p99 = quantile(recent, 0.5), quantile(recent, 0.99)
+        if p50 is None or p99 is None:
+            return None
+        return CommitSpeed(
+            round(sum(recent) / max(1.0, now_s - since_s), 3), round(p50 * 1000, 3), round(p99 * 1000, 3)
+        )
 
-    async def exposition(self, broker: Broker) -> tuple[bytes, bytes]:
+    async def exposition(self, broker: Broker, **options: Any) -> tuple[bytes, bytes]:
         """The body of a scrape and its content type."""
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Scrape(self, broker))
-        ProcessCollector(registry=registry)
-        own = exposition.generate_latest(registry)
-        return own + await _queue_lines(broker, self._shown_queues(broker)), exposition.CONTENT_TYPE_LATEST.encode()
+        from penstock.transports.exposition import expose  # loaded with the first scrape
 
-    def families(self, broker: Broker) -> Iterator[Metric]:
-        yield InfoMetricFamily("penstock_build", "Version of the server.", value={"version": __version__})
-        yield GaugeMetricFamily("penstock_ready", "1 if the server takes requests.", value=int(broker.ready))
-        requests = CounterMetricFamily(
-            "penstock_http_requests", "HTTP replies, by operation and status.", labels=["operation", "status"]
-        )
-        for (operation, status), count in sorted(self._requests.items()):
-            requests.add_metric([operation, str(status)], count)
-        yield requests
-        calls = CounterMetricFamily(
-            "penstock_grpc_calls",
-            "gRPC calls that have ended, by operation and status.",
-            labels=["operation", "status"],
-        )
-        for (operation, code), count in sorted(self._calls.items()):
-            calls.add_metric([operation, code], count)
-        yield calls
-        yield CounterMetricFamily(
-            "penstock_messages_duplicate", "Published messages that were duplicates and not stored.", self._duplicates
-        )
-        yield CounterMetricFamily(
-            "penstock_messages_damaged",
-            "Messages that became dead letters because they cannot be read.",
-            broker.damage[0],
-        )
-        yield CounterMetricFamily(
-            "penstock_read_errors", "Reads of stored messages that the disk refused.", broker.damage[1]
-        )
-        yield self._publish_seconds.family("penstock_publish_duration_seconds", "From request to durable reply.")
-        yield self._lease_seconds.family(
-            "penstock_lease_duration_seconds", "From lease request to reply, waiting for messages included."
-        )
-        yield self._delivery_seconds.family(
-            "penstock_delivery_latency_seconds", "From publish to first delivery, delays included."
-        )
-        yield self._commit_seconds.family(
-            "penstock_commit_duration_seconds", "Time to write one group commit to the journal and sync it."
-        )
-        connections = GaugeMetricFamily("penstock_connections", "Open connections.", labels=["transport"])
-        connections.add_metric(["http"], self.count_connections())
-        connections.add_metric(["websocket"], self.count_websockets())
-        connections.add_metric(["grpc"], self.count_grpc_connections())
-        yield connections
-        webhooks = CounterMetricFamily(
-            "penstock_webhook_attempts",
-            "Requests to the endpoints of webhooks, by outcome.",
-            labels=["outcome"],
-        )
-        for outcome, count in sorted(self.webhook_attempts().items()):
-            webhooks.add_metric([outcome], count)
-        yield webhooks
-        for families in self.collectors:
-            yield from families()
-
-    def _shown_queues(self, broker: Broker) -> list[str]:
-        """The queues that have lines of their own: all, or the busiest if there are too many."""
-        names, most = broker.queues.paths(), limits.METRIC_QUEUES_MAX
-        if len(names) <= most:
-            return names
-        busiest = [name for name, _ in self._traffic.most_common(most)]
-        return list(dict.fromkeys([*busiest, *names[:most]]))[:most]
-
-
-class _Scrape:
-    """The collector of one scrape."""
-
-    def __init__(self, metrics: Metrics, broker: Broker):
-        self._metrics = metrics
-        self._broker = broker
-
-    def collect(self) -> Iterable[Metric]:
-        return self._metrics.families(self._broker)
-
-
-_MESSAGES = {
-    "published": "Messages stored.",
-    "delivered": "Messages delivered under a lease.",
-    "redelivered": "Messages delivered again.",
-    "acked": "Messages acknowledged.",
-    "dead_lettered": "Messages that became dead letters.",
-    "redriven": "Dead letters made ready again.",
-    "expired": "Messages whose time to live ended.",
-    "cancelled": "Messages cancelled before delivery.",
-}
-_GROUPS = {"busy_workers": "busy_workers", "finished": "finished_total", "service_s": "service_seconds_total"}
-_STATES = {"ready": "ready", "inflight": "leased", "scheduled": "scheduled", "dead": "dead"}
-_HELD = {"held_bytes": "held_bytes", "holds_lost": "holds_lost"}
-_QUEUE_FAMILIES = {
-    **{f"messages_{name}_total": text for name, text in _MESSAGES.items()},
-    "messages_retried_total": "Messages that will be delivered again, by reason: nack, lease expired, session expired.",
-    "queue_messages": "Messages by state.",
-    "oldest_ready_message_age_seconds": "Age of the oldest unfinished message.",
-    "consumer_lag_messages": "Messages that a group has not finished.",
-    "dead_letter_alarm": "1 while the dead letters of a queue are too many or grow too fast.",
-    "group_busy_workers": "Consumers that hold leases, unnamed consumers included.",
-    "group_finished_total": "Messages that were acked or dead-lettered.",
-    "group_service_seconds_total": "Sum of the times from lease to end of finished messages.",
-    "held_bytes": "Bytes that are kept because an archive has not copied them.",
-    "holds_lost": "Holds that exceeded their bytes and were dropped.",
-}
-"""Metrics of queues and groups. A scrape may have tens of thousands of lines of them, so they are written directly."""
-
-
-_number: Callable[[float], str] = floatToGoString
-
-
-class _QueueLines:
-    """The lines of a scrape by metric. Names of queues and groups contain nothing that would have to be escaped."""
-
-    def __init__(self) -> None:
-        self._lines: dict[str, list[str]] = {name: [] for name in _QUEUE_FAMILIES}
-
-    def add(self, name: str, labels: str, value: float) -> None:
-        self._lines[name].append(f"penstock_{name}{labels} {_number(value)}\n")
-
-    def text(self) -> bytes:
-        parts: list[str] = []
-        for name, lines in self._lines.items():
-            kind = "counter" if name.endswith("_total") else "gauge"
-            parts.append(f"# HELP penstock_{name} {_QUEUE_FAMILIES[name]}\n# TYPE penstock_{name} {kind}\n")
-            parts += lines
-        return "".join(parts).encode()
-
-
-async def _queue_lines(broker: Broker, queues: Sequence[str]) -> bytes:
-    lines = _QueueLines()
-    seen: Counter[str] = Counter()
-    for queue in queues:
-        try:
-            stats = await broker.stats.queue(QueuePath(queue))
-        except QueueNotFound:
-            continue  # the queue was deleted
-        _add_queue(lines, queue, stats)
-        seen.update({field: stats[field] for field in _STATES.values()})
-        await asyncio.sleep(0)  # other requests run between two queues
-    summary = await broker.stats.summary()
-    if summary["queues"] > len(queues):
-        for state, field in _STATES.items():
-            if field in summary:
-                labels = f'{{namespace="{OTHER}",queue="{OTHER}",state="{state}"}}'
-                lines.add("queue_messages", labels, max(0, summary[field] - seen[field]))
-    for name, field in _HELD.items():
-        lines.add(name, "", summary.get(field, 0))
-    return lines.text()
-
-
-def _add_queue(lines: _QueueLines, queue: str, stats: Mapping[str, Any]) -> None:
-    names = f'namespace="{queue.partition("/")[0]}",queue="{queue}"'
-    labels, totals = f"{{{names}}}", stats["totals"]
-    for name in _MESSAGES:
-        lines.add(f"messages_{name}_total", labels, totals[name])
-    nacked = totals["retried"] - totals["lease_expired"] - totals["session_expired"]
-    for reason, count in (*((each, totals[each]) for each in ("lease_expired", "session_expired")), ("nack", nacked)):
-        lines.add("messages_retried_total", f'{{{names},reason="{reason}"}}', count)
-    for state, field in _STATES.items():
-        lines.add("queue_messages", f'{{{names},state="{state}"}}', stats[field])
-    if stats["oldest_age_ms"] is not None:
-        lines.add("oldest_ready_message_age_seconds", labels, stats["oldest_age_ms"] / 1000)
-    lines.add("dead_letter_alarm", labels, stats["dead_letter_alarm"] is not None)
-    for group in stats["groups"]:
-        labels = f'{{group="{group["group"]}",{names}}}'
-        lines.add("consumer_lag_messages", labels, group["lag"])
-        for field, name in _GROUPS.items():
-            lines.add(f"group_{name}", labels, group[field])
+        return await expose(self, broker, **options)

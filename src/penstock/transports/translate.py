@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from penstock import limits
 from penstock.broker.types import CancelResult, DeliveredRun, LeaseReply, ReadReply
-from penstock.ids import check_client_id, check_group, check_member, check_schedule, parse_scope
+from penstock.errors import InvalidRequest
+from penstock.ids import check_client_id, check_group, check_member, check_namespace, check_schedule, parse_scope
 from penstock.pending import PendingReply
 from penstock.wire import analytics, holds, messages, readers, schedules, webhooks
 from penstock.wire import groups as group_requests
 from penstock.wire.delivery import Settled
+from penstock.wire.encryption import EncryptionReply, EraseRequest
 from penstock.wire.events import EventRangesQuery, EventsQuery
 from penstock.wire.keys import KeyNamed, KeyReply, KeyRequest, KeyRevokedReply, KeysReply, RotateKeyRequest
 from penstock.wire.parse import parse_queue
+from penstock.wire.stats import ConsumersQuery
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
@@ -144,6 +147,10 @@ def seek_group(broker: Broker, asked: group_requests.SeekGroupRequest) -> Any:
 
 def delete_group(broker: Broker, asked: group_requests.DeleteGroupQuery) -> Any:
     return broker.groups.delete(parse_queue(asked.queue), check_group(asked.group), confirm=asked.confirm)
+
+
+def consumers(broker: Broker, asked: ConsumersQuery) -> Any:
+    return broker.stats.consumers(parse_queue(asked.queue), limit=asked.limit)
 
 
 def groups(broker: Broker, asked: messages.QueueQuery) -> Any:
@@ -418,8 +425,30 @@ def test_webhook(broker: Broker, named: webhooks.WebhookNamed) -> Any:
     return broker.webhooks.test(named.id)
 
 
+def resend_webhook(broker: Broker, asked: webhooks.ResendRequest) -> Any:
+    return broker.webhooks.resend(asked.id, asked.message_id)
+
+
 def webhook_attempts(broker: Broker, asked: webhooks.AttemptsQuery) -> Any:
     return broker.webhooks.attempts(asked.id, asked.limit)
+
+
+# -- encryption at rest -------------------------------------------------------------------------------------------
+
+
+def erase(broker: Broker, asked: EraseRequest, confirmed: messages.ConfirmQuery) -> Any:
+    if (asked.queue is None) == (asked.namespace is None):
+        raise InvalidRequest("give exactly one of queue and namespace", details={"field": "queue"})
+    target = f"{check_namespace(asked.namespace)}/*" if asked.queue is None else parse_queue(asked.queue)
+    return broker.erasure.erase(target, keys=asked.keys, confirm=confirmed.confirm)
+
+
+def encryption(broker: Broker) -> EncryptionReply:
+    return broker.erasure.status()
+
+
+def rotate_encryption_key(broker: Broker) -> Any:
+    return broker.erasure.rotate()
 
 
 # -- API keys -----------------------------------------------------------------------------------------------------

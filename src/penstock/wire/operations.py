@@ -17,6 +17,7 @@ from penstock.wire import (
     audit,
     cloudevents,
     diagnostics,
+    encryption,
     event_stream,
     events,
     groups,
@@ -40,6 +41,7 @@ Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 JSON = "application/json"
 BATCH = "application/vnd.penstock.batch"
 TEXT = "text/plain"
+OPENMETRICS = "application/openmetrics-text"
 EVENT_STREAM = "text/event-stream"
 
 
@@ -300,9 +302,19 @@ _OPERATIONS = (
         Verb.ANY, queues=(), errors=(), grpc=False,
     ),
     _look(
+        "consumers", "/v1/stats/consumers", stats.ConsumersQuery, stats.ConsumersReply,
+        "The consumers that hold messages of a queue, and how long messages wait and are worked on.", Verb.ANY,
+        grpc=False,
+    ),
+    _look(
         "series", "/v1/series", series.SeriesQuery, series.SeriesReply,
         "History of a queue, a group or the whole server: minutes for two days, ten minutes for a month.",
         Verb.ANY, errors=(), grpc=False,
+    ),
+    _look(
+        "storage", "/v1/stats/storage", NoQuery, queue_table.StorageReply,
+        "The bytes that the server stores, the room that is left, and the speed of its commits.", Verb.METRICS,
+        queues=(), errors=(), grpc=False,
     ),
     _look(
         "connections", "/v1/connections", queue_table.ConnectionsQuery, queue_table.ConnectionsReply,
@@ -431,6 +443,11 @@ _OPERATIONS = (
         webhooks.TestReply, body=webhooks.WebhookNamed, idempotent=False,
     ),
     _webhook(
+        "resend_webhook", "POST", "/resend",
+        "Send a message that is still stored once more, now. Its place in the queue does not change.",
+        webhooks.TestReply, body=webhooks.ResendRequest, idempotent=False, grpc=False,
+    ),
+    _webhook(
         "webhook_attempts", "GET", "/attempts", "The latest attempts, newest first.", webhooks.AttemptsReply,
         query=webhooks.AttemptsQuery,
     ),
@@ -487,6 +504,22 @@ _OPERATIONS = (
         "delete_dead_letters", Verb.DLQ, "POST", "/v1/dlq/delete", "Delete dead letters, with a confirmation.",
         replies.DeletedDeadLettersReply, messages.ConfirmQuery, messages.DeleteDeadLettersRequest, errors=WRITES,
     ),
+    # -- encryption at rest
+    Operation(
+        "erase", Verb.QUEUE_ADMIN, "POST", "/v1/erase",
+        "Destroy the data keys of a queue, of a namespace, or of the messages with a key, with a confirmation.",
+        encryption.ErasedReply, messages.ConfirmQuery, encryption.EraseRequest, queues=("queue", "namespace"),
+        errors=WRITES, body_max=limits.CONFIG_BYTES_MAX, grpc=False,
+    ),
+    Operation(
+        "encryption", Verb.CLUSTER_ADMIN, "GET", "/v1/encryption", "Is there an encryption key, and which?",
+        encryption.EncryptionReply, queues=(), grpc=False,
+    ),
+    Operation(
+        "rotate_encryption_key", Verb.CLUSTER_ADMIN, "POST", "/v1/encryption/rotate",
+        "Read the encryption key again, and wrap the data keys by it.", encryption.EncryptionReply, queues=(),
+        errors=("conflict", "disk_full"), grpc=False,
+    ),
     # -- API keys
     Operation(
         "list_keys", Verb.KEY_ADMIN, "GET", "/v1/keys", "API keys, without their secrets.", keys.KeysReply, queues=(),
@@ -514,7 +547,10 @@ _OPERATIONS = (
     # -- the process
     _process("health", "/healthz", "Is the process up?", replies.StatusReply, Verb.NONE),
     _process("readiness", "/readyz", "Would a request be served?", replies.ReadinessReply, Verb.NONE),
-    _process("metrics", "/metrics", "Metrics for Prometheus.", str, Verb.METRICS, gives=(TEXT,)),
+    _process(
+        "metrics", "/metrics", "Metrics for Prometheus.", str, Verb.METRICS, query=queue_table.MetricsQuery,
+        gives=(TEXT, OPENMETRICS),
+    ),
     _process("openapi", "/openapi.json", "This document.", None, Verb.NONE),
     _process("asyncapi", "/asyncapi.json", "The same for the frames of `/v1/ws`, as AsyncAPI.", None, Verb.NONE),
     _process("front_page", "/", "Links to the other pages.", replies.FrontPage, Verb.NONE),

@@ -10,7 +10,16 @@ from msgspec import Meta
 from penstock.wire.messages import Page, PageLimit, QueueName, Request
 
 SortKey: TypeAlias = Literal[
-    "name", "depth", "ready", "leased", "scheduled", "dead", "published_per_s", "delivered_per_s", "acked_per_s"
+    "name",
+    "depth",
+    "ready",
+    "leased",
+    "scheduled",
+    "dead",
+    "oldest_age_ms",
+    "published_per_s",
+    "delivered_per_s",
+    "acked_per_s",
 ]
 
 
@@ -27,6 +36,10 @@ class LetterGroupsQuery(Request):
     max: Annotated[int, Meta(ge=1, le=10_000, description="Approximate number of dead letters to look at.")] = 2_000
 
 
+class MetricsQuery(Request):
+    aliases: Annotated[bool, Meta(description="Also under the names of other systems.")] = False
+
+
 class ConnectionsQuery(Request):
     limit: PageLimit = 100
 
@@ -41,19 +54,21 @@ class QueueEntry(msgspec.Struct):
     leased: int
     waiting_for_retry: int
     dead: int
+    oldest_age_ms: Annotated[int | None, Meta(description="Age of the oldest unfinished message, approximately.")]
     rates: Annotated[dict[str, float], Meta(description="Messages per second over the last minute.")]
     totals: Annotated[dict[str, int], Meta(description="Messages since the server started, by kind of event.")]
     recent: Annotated[list[int], Meta(description="Messages published in each minute of the last hour.")]
 
 
 class QueueSums(msgspec.Struct):
-    """Sums over all queues, found or not."""
+    """Sums over all queues, found or not; the age is the largest."""
 
     depth: int
     ready: int
     leased: int
     scheduled: int
     dead: int
+    oldest_age_ms: int | None
     rates: dict[str, float]
 
 
@@ -83,6 +98,21 @@ class LetterGroupsReply(msgspec.Struct):
     reasons: list[LetterGroup]
     looked: int
     complete: Annotated[bool, Meta(description="False if there are more dead letters than were looked at.")]
+
+
+class StorageReply(msgspec.Struct):
+    """The files of the server and the speed of its commits. Bytes are up to ten seconds old."""
+
+    store: str
+    fsync: str
+    journal_bytes: Annotated[int, Meta(description="Journal files, with those that are kept for reuse.")]
+    segment_bytes: Annotated[int, Meta(description="Messages that were copied out of the journal.")]
+    snapshot_bytes: int
+    disk_free_bytes: Annotated[int | None, Meta(description="Null if the server has no data directory.")]
+    disk_total_bytes: int | None
+    commits_per_s: Annotated[float | None, Meta(description="Over the last minutes; null without commits.")]
+    commit_p50_ms: float | None
+    commit_p99_ms: float | None
 
 
 class ConnectionEntry(msgspec.Struct):

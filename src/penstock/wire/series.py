@@ -28,7 +28,8 @@ class SeriesQuery(Request):
 
 class SeriesReply(msgspec.Struct):
     """One value per step and column; null where nothing was recorded. `published`, `delivered`, `acked` and
-    `dead_lettered` count messages within the step; the others are the state at its end, or the largest within it."""
+    `dead_lettered` count messages within the step; latencies are percentiles of the messages that were delivered or
+    ended within it; the others are the state at its end, or the largest within it."""
 
     step_ms: int
     at_ms: list[int]

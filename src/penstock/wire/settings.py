@@ -104,7 +104,7 @@ class QueueSettings(_Settings, frozen=True):
     retention: RetentionSettings = RetentionSettings()
     durability: Literal["default"] = "default"
     compression: Literal["none"] = "none"
-    encryption: Annotated[bool, Meta(extra_json_schema={"const": False})] = False
+    encryption: bool = False
     placement: Annotated[
         str,
         Meta(

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.wire.groups import GroupEntry
+from penstock.wire.messages import PageLimit, QueueName, Request
 
 
 class PartitionStats(msgspec.Struct):
@@ -17,6 +18,39 @@ class PartitionStats(msgspec.Struct):
     depth: int
     scheduled: int
     dead: int
+
+
+class Percentiles(msgspec.Struct):
+    p50_ms: int
+    p95_ms: int
+    p99_ms: int
+
+
+class QueueLatency(msgspec.Struct):
+    """Of this minute and the one before it; at most an eighth too large."""
+
+    delivery: Annotated[Percentiles | None, Meta(description="From publish to first delivery.")]
+    ack: Annotated[Percentiles | None, Meta(description="From delivery to ack or dead letter.")]
+
+
+class ConsumersQuery(Request):
+    queue: QueueName
+    limit: PageLimit = 50
+
+
+class ConsumerEntry(msgspec.Struct):
+    consumer: Annotated[str | None, Meta(description="Null: the lease has no consumer name.")]
+    group: str
+    messages: Annotated[int, Meta(description="Messages under lease.")]
+
+
+class ConsumersReply(msgspec.Struct):
+    """The consumers that hold messages, those that hold most first."""
+
+    queue: str
+    latency: QueueLatency
+    consumers: list[ConsumerEntry]
+    total: int
 
 
 class AlarmState(msgspec.Struct):

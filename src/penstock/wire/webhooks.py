@@ -86,6 +86,11 @@ class WebhookNamed(Request):
     id: WebhookId
 
 
+class ResendRequest(Request):
+    id: WebhookId
+    message_id: Annotated[str, Meta(min_length=1, max_length=limits.CLIENT_ID_BYTES_MAX)]
+
+
 class RotateRequest(Request):
     id: WebhookId
     overlap_ms: Annotated[
@@ -119,7 +124,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
     at_ms: int
     message_id: str
-    attempt: int
+    attempt: Annotated[int, Meta(description="0: the message was sent again by a call.")]
     outcome: Annotated[
         Outcome,
         Meta(
@@ -197,7 +202,7 @@ class WebhookRemovedReply(msgspec.Struct):
 
 
 class TestReply(msgspec.Struct):
-    """The result of a test delivery."""
+    """The result of a test delivery, or of a message that was sent again."""
 
     id: str
     message_id: str

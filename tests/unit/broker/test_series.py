@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from sys import getsizeof
 
 import pytest
 
 from penstock.broker.series import DAY, HOUR, MINUTE_MS, Series, group_key
-from penstock.broker.series_block import COLUMNS, WIDTH, BadBlock, Block, StoredBlock
+from penstock.broker.series_block import COLUMNS, NO_LATENCIES, BadBlock, Block, StoredBlock
+from penstock.runtime.latencies import Latencies
 
 START = 29_916_800 // DAY * DAY
 """A minute at which a day begins."""
@@ -48,6 +50,8 @@ class FakeShard:
         self.totals = {"published": 0, "delivered": 0, "acked": 0, "dead_lettered": 0}
         self.depth = 0
         self.finished = 0
+        self.waits = Latencies()
+        self.latencies = Latencies()
         self.only = FakeQueue("default/default/orders")
         self.counters = self
 
@@ -61,6 +65,9 @@ class FakeShard:
         return self.only
 
     def work(self, queue, group, now_ms):
+        return self
+
+    def of(self, queue):
         return self
 
     def row(self, queue):
@@ -184,18 +191,54 @@ def test_block_has_the_values_that_were_put():
         StoredBlock(block.encode()[:8])
 
 
-def test_space_of_500_busy_queues_is_bounded():
+def test_space_of_500_busy_queues_and_their_groups_is_bounded():
     dice = random.Random(3)
     hour, day = Block(START, 1, HOUR), Block(START, 10, DAY // 10)
     for number in range(500):
-        rates, depth = dice.randrange(5_000), dice.randrange(100_000)
-        for at in range(HOUR):
-            sums = (rates + dice.randrange(100), rates, rates, dice.randrange(3))
-            hour.put(f"shop/orders/queue-{number}", START + at, (*sums, depth + dice.randrange(200), depth, 40, 0, 12))
-        for at in range(0, DAY, 10):
-            sums = (10 * rates + dice.randrange(1000), 10 * rates, 10 * rates, dice.randrange(30))
-            day.put(f"shop/orders/queue-{number}", START + at, (*sums, depth + dice.randrange(200), depth, 40, 0, 12))
+        rate, depth = dice.randrange(5_000), dice.randrange(100_000)
+        for block, step in ((hour, 1), (day, 10)):
+            for at in range(0, block.count * step, step):
+                wait, work = dice.randrange(1, 40), dice.randrange(1, 40)
+                sums = (rate + dice.randrange(100), rate, rate, dice.randrange(3))
+                gauges = (depth + dice.randrange(200), depth, 40, 0, 12)
+                latencies = (wait, 2 * wait, 4 * wait, work, 2 * work, 4 * work)
+                block.put(f"shop/orders/queue-{number}", START + at, (*sums, *gauges, *latencies))
+                group = (0, 0, rate, 0, depth, depth, 40, 0, 0, -1, -1, -1, *latencies[3:])
+                block.put(group_key(f"shop/orders/queue-{number}", "default"), START + at, group)
     on_disk = 48 * len(hour.encode()) + 31 * len(day.encode())
     assert on_disk <= 64 * 2**20, on_disk
-    in_memory = 2 * 500 * HOUR * WIDTH * 8
-    assert in_memory <= 8 * 2**20
+    in_memory = 2 * sum(_bytes(rows) for rows in hour.keys.values())
+    assert in_memory <= 8 * 2**20, in_memory
+
+
+def _bytes(rows) -> int:
+    arrays = [column for column in rows.columns if column is not None]
+    return getsizeof(rows) + getsizeof(rows.columns) + getsizeof(rows.known) + sum(map(getsizeof, arrays))
+
+
+def test_column_that_outgrows_four_bytes_keeps_its_values():
+    block = Block(START, 1, HOUR)
+    for at, depth in enumerate((5, 2**31, 7)):
+        block.put("q", START + at, (0, 0, 0, 0, depth, 0, 0, 0, 0, *NO_LATENCIES))
+    assert [row.values[4] for row in StoredBlock(block.encode()).rows("q")] == [5, 2**31, 7]
+
+
+def test_percentiles_of_a_minute_are_recorded_and_unknown_without_traffic():
+    async def story():
+        shard = FakeShard()
+        series = await opened(shard, Blocks())
+        shard.publish(100)
+        for ms in range(1, 101):
+            shard.waits.observe(ms, 1)
+        shard.latencies.observe(9, 4)
+        await series.sample(START)
+        await series.sample(START + 1)
+        until = (START + 1) * MINUTE_MS
+        for key in (shard.only.path, ""):
+            found = (await series.read(key, START * MINUTE_MS, until))["series"]
+            assert 50 <= found["delivery_p50_ms"][0] <= 56 and 99 <= found["delivery_p99_ms"][0] <= 111
+            assert found["ack_p50_ms"] == [9, None] and found["delivery_p95_ms"][1] is None
+        group = (await series.read(group_key(shard.only.path, "default"), START * MINUTE_MS, until))["series"]
+        assert group["ack_p99_ms"][0] == 9 and group["delivery_p50_ms"] == [None, None]
+
+    run(story)

@@ -44,6 +44,10 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
         records.MembersLeft(1, 2, 3, ["ada", "bob"], 5, "session_expired", [0, 1], ["", ""]),
     ],
     records.HandedOver: [records.HandedOver(1, 2, 3, [0, 7])],
+    records.EncryptedPublished: [
+        records.EncryptedPublished(1, 2, 3, 4, 5, BATCH, path="a/b/c", seal=b"\x01" * 57),
+        records.EncryptedPublished(1, 2, 3, 4, 5, BATCH, "producer-ä", 2**53, [7, 8], "a/b/c", b"\x01" * 73),
+    ],
     records.Published: [
         records.Published(1, 2, 3, 4, 2**127 + 5, BATCH),
         records.Published(1, 2, 3, 4, 0, BATCH, "producer-ä", 2**53, [7, 8, 10, 11]),

@@ -65,7 +65,7 @@ def test_small_requests_are_handled_while_the_budget_is_used_up():
 
 def test_answers_that_are_not_read_count():
     async def story(it):
-        it.app.respond = lambda _request, send: send(Answer(200, b"x" * (8 << 20)))
+        it.app.respond = lambda request, send: send(request, Answer(200, b"x" * (8 << 20)))
         it.send("GET", "/")
         await until(lambda: it.app.memory.used > 1 << 20)
         assert len(await it.reader.readuntil(b"\r\n\r\n")) > 0

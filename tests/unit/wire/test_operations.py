@@ -70,7 +70,7 @@ def test_get_changes_nothing_and_has_no_body(operation):
 
 def test_destructive_operations_take_a_token():
     assert {operation.name for operation in ALL if operation.destructive} == {
-        "put_queue", "patch_queue", "delete_queue", "purge_queue", "delete_group", "delete_dead_letters",
+        "put_queue", "patch_queue", "delete_queue", "purge_queue", "delete_group", "delete_dead_letters", "erase",
     }  # fmt: skip
 
 

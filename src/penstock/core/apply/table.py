@@ -469,6 +469,7 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.HandedOver: rebalancing.apply_handed_over,
     records.Trimmed: _trimmed,
     records.Published: _published,
+    records.EncryptedPublished: _published,
     records.Transacted: _transacted,
     records.Leased: _leased,
     records.Extended: _extended,

@@ -24,6 +24,10 @@ _WORDS: dict[Reason, str] = {
 """The error text of a dead letter whose lease ended without one from the consumer."""
 
 
+ERASED = "erased"
+"""Of messages that cannot be read: their data keys were destroyed."""
+
+
 class _Settling:
     """Walks the claims of one command against the leases, so that a message is settled once per command."""
 
@@ -220,7 +224,7 @@ def undo_lease(made: list[Record], damaged: list[tuple[int, int, int, str]]) -> 
     """The facts of a lease that is not given, because its messages cannot be read: no delivery counts as an attempt.
 
     What is damaged, (partition, first, stop, problem) each, becomes a dead letter, whatever the queue does with others;
-    the rest is released.
+    what was erased is gone; the rest is released.
     """
     undone: list[Record] = []
     for fact in made:
@@ -235,7 +239,10 @@ def undo_lease(made: list[Record], damaged: list[tuple[int, int, int, str]]) -> 
         for partition, first, stop, problem in damaged:
             if partition == fact.partition:
                 lost.add(first, stop)
-                undone.append(records.DeadLettered(*about, [first, stop], "damaged", problem))
+                if problem == ERASED:
+                    undone.append(records.DeadLettered(*about, [first, stop], "erased", kept=False))
+                else:
+                    undone.append(records.DeadLettered(*about, [first, stop], "damaged", problem))
         kept = [bound for first, stop in rest for part in lost.gaps(first, stop) for bound in part]
         if kept:
             undone.append(records.Released(*about, kept))

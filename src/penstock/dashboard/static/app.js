@@ -7,12 +7,15 @@ const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 // -- live parts: refreshed while the page is visible ------------------------------------------------------------------
 
 const LIVE_MS = 5000;
+// A form that is being filled in and a part that is open are not replaced: neither now nor by a reply that is on its way.
+const inUse = () => document.activeElement?.closest("#live input, #live textarea, #live select") || one("#live details[open]");
 setInterval(() => {
-  const busy = document.activeElement?.closest("#live input, #live textarea, #live select");
-  if (document.visibilityState === "visible" && !busy && !one("#live details[open]")) {
-    document.body.dispatchEvent(new CustomEvent("live"));
-  }
+  if (document.visibilityState === "visible" && !inUse()) document.body.dispatchEvent(new CustomEvent("live"));
 }, LIVE_MS);
+document.addEventListener("htmx:before:swap", (event) => {
+  // An error keeps the last numbers on the page: the server may be restarting.
+  if (inUse() || event.detail.ctx.response.status >= 400) event.preventDefault();
+});
 
 // -- relative times ---------------------------------------------------------------------------------------------------
 
@@ -42,7 +45,7 @@ one("#theme")?.addEventListener("click", () => {
 
 const dialog = one("#jump");
 function openJump() {
-  dialog.showModal();
+  if (!dialog.open) dialog.showModal();
   one("input", dialog).select();
   findJumps();
 }
@@ -54,15 +57,16 @@ function findJumps() {
 }
 async function loadJumps(number) {
   const query = new URLSearchParams({ q: one("input", dialog).value, queue: document.body.dataset.queue || "" });
-  const reply = await fetch(`/ui/jump?${query}`, { headers: { "HX-Request": "true" } });
+  const reply = await fetch(`/ui/jump?${query}`, { headers: { "HX-Request": "true" } }).catch(() => null);
+  if (!reply?.ok) return;
   const found = new DOMParser().parseFromString(await reply.text(), "text/html");
-  if (number === searches && reply.ok) one(".hits", dialog).replaceWith(one(".hits", found));
+  if (number === searches) one(".hits", dialog).replaceWith(one(".hits", found));
 }
 all(".jump").forEach((button) => button.addEventListener("click", (event) => { event.preventDefault(); openJump(); }));
 one("input", dialog).addEventListener("input", findJumps);
 one("form", dialog).addEventListener("submit", async (event) => {
   event.preventDefault();
-  await search;
+  for (let awaited; awaited !== search;) await (awaited = search);
   one(".hits a", dialog)?.click();
 });
 dialog.addEventListener("focusin", (event) => { if (event.target.closest(".hits")) searches += 1; });
@@ -85,11 +89,16 @@ document.addEventListener("keydown", (event) => {
 
 // -- copy and select ----------------------------------------------------------------------------------------------------
 
+// Browsers have a clipboard only on https and on localhost; elsewhere the text is selected.
+async function copyText(source) {
+  const copied = await navigator.clipboard?.writeText(source.textContent).then(() => true, () => false);
+  if (!copied) getSelection().selectAllChildren(source);
+  return copied;
+}
 document.addEventListener("click", async (event) => {
   const copy = event.target.closest(".copy");
   if (copy) {
-    await navigator.clipboard.writeText(one("pre", copy.closest(".code")).textContent);
-    copy.textContent = "Copied";
+    copy.textContent = (await copyText(one("pre", copy.closest(".code")))) ? "Copied" : "Selected";
     setTimeout(() => { copy.textContent = "Copy"; }, 1500);
   }
   const reason = event.target.closest("[data-filter]");
@@ -178,10 +187,12 @@ if (tail) {
   const open = () => {
     const query = new URLSearchParams();
     for (const name of ["queue", "kind"]) if (tail.dataset[name]) query.set(name, tail.dataset[name]);
-    source = new EventSource(`/v1/events/stream?${query}`);
-    source.addEventListener("open", () => { one("#tail-state").textContent = "live"; });
-    source.addEventListener("error", () => { one("#tail-state").textContent = "reconnecting"; });
-    source.addEventListener("message", (event) => {
+    const opened = source = new EventSource(`/v1/events/stream?${query}`);
+    const say = (text) => { if (source === opened) one("#tail-state").textContent = text; };
+    opened.addEventListener("open", () => say("live"));
+    opened.addEventListener("error", () => say("reconnecting"));
+    opened.addEventListener("message", (event) => {
+      if (source !== opened) return;
       const told = JSON.parse(event.data);
       const row = document.createElement("li");
       const more = [told.consumer, told.error, told.messages.slice(0, 3).join(" "), told.count > 3 ? `… ${told.count} messages` : ""];
@@ -195,7 +206,7 @@ if (tail) {
   one("#tail-pause").addEventListener("click", (event) => {
     if (source) { source.close(); source = undefined; } else open();
     event.target.textContent = source ? "Pause" : "Resume";
-    one("#tail-state").textContent = source ? "live" : "paused";
+    one("#tail-state").textContent = source ? "connecting" : "paused";
   });
   open();
 }

@@ -32,7 +32,7 @@ async def publish(edge: GrpcEdge, request: pb.PublishRequest, context: Context |
     if bool(request.batch) == bool(request.messages):
         raise InvalidRequest("give exactly one of batch and messages", details={"field": "batch"})
     reply = await (_publish_frame(edge, request) if request.batch else _publish_messages(edge, request))
-    edge.metrics.publish_took(edge.clock.monotonic() - started)
+    edge.metrics.publish_seconds.observe(edge.clock.monotonic() - started)
     return reply
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from email.utils import formatdate
 from functools import cache, lru_cache
 from http import HTTPStatus
+from time import time
 from typing import Any, NamedTuple
 
 import msgspec
@@ -68,9 +69,9 @@ def error_answer(error: PenstockError) -> Answer:
     return Answer(status, _encoder.encode({"error": error_body(error)}), JSON_TYPE, headers)
 
 
-def answer_head(answer: Answer, now_ms: int, *, close: bool) -> bytes:
+def answer_head(answer: Answer, *, close: bool) -> bytes:
     """Status line and headers."""
-    head = _head_start(answer.status, answer.content_type) + _date(now_ms // 1000)
+    head = _head_start(answer.status, answer.content_type) + _date(int(time()))
     if answer.status != 204 and answer.stream is None:
         head += b"content-length: %d\r\n" % len(answer.body)
     for name, value in answer.headers:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
-from penstock import limits
 from penstock.broker.audit import ORIGIN, Origin
 from penstock.clock import Clock
 from penstock.eager import Finished, Suspended, begin
-from penstock.errors import Internal, PenstockError, Unauthenticated, Unavailable
+from penstock.errors import Internal, PenstockError, Unauthenticated
 from penstock.logs import get_logger
 from penstock.pending import PendingReply
 from penstock.transports.access import Access
@@ -35,12 +34,13 @@ if TYPE_CHECKING:
 
 _log = get_logger("penstock.http")
 
+Send: TypeAlias = Callable[[Request, Answer | None], None]
 
 REQUEST_ID_CHARS_MAX = 128
 HEALTH_PATH = "/healthz"
 """The only path that needs no credential."""
 SERVER_OPERATIONS: dict[str, str | None] = {
-    "metrics": "metrics", "connections": "metrics", "audit": "audit.read", "event_stream": None,
+    "metrics": "metrics", "connections": "metrics", "storage": "metrics", "audit": "audit.read", "event_stream": None,
 }  # fmt: skip
 """Operations that use the server and not the facade, with the verb that they need everywhere. None: the handler checks
 the queue that the request names."""
@@ -88,49 +88,45 @@ class HttpApp:
         if self.websockets is not None:
             self.websockets.drain()
 
-    def respond(self, request: Request, send: Callable[[Answer | None], None]) -> PendingReply[Answer] | None:
+    def respond(self, request: Request, send: Send) -> None:
         """Run the operation of a request. `send` is called once, with the answer, or with None if the client has
         disconnected.
 
-        Returns the pending reply that the answer waits for, if any: the caller may cancel or withdraw it.
+        An answer that waits for a reply leaves it in `request.pending`: the caller may cancel or withdraw it.
         """
-        operation, edge = "none", self.edge
+        edge = self.edge
         try:
             self.access.check(request.fields)
             if self.auth is not None and request.path != HEALTH_PATH:
                 edge = self.edge_for(self.authenticate(request))
-            if self.metrics.count_connections() > limits.CONNECTIONS_MAX:
-                request.must_close = True
-                raise Unavailable(f"more than {limits.CONNECTIONS_MAX} connections are open", retry_after_ms=1_000)
             if self.site is not None and self.site.serves(request.path, request.fields.accept):
-                operation = "page"
+                request.operation = "page"
                 outcome: Answer | PendingReply[Answer] = self._run(page(self.site, request))
             elif request.method == "OPTIONS":
                 allow = ", ".join(self._table.allowed(request.path)).encode()
                 outcome = Answer(204, b"", headers=((b"allow", allow),))
             else:
                 found = self._table.find(request.method, request.path)
-                operation = found.name
+                request.operation = found.name
                 if found.large and self.memory.is_full:
                     raise self.memory.refusal()
-                if operation in SERVER_OPERATIONS and request.principal is not None:
-                    if (verb := SERVER_OPERATIONS[operation]) is not None:
+                if request.principal is not None and found.name in SERVER_OPERATIONS:
+                    if (verb := SERVER_OPERATIONS[found.name]) is not None:
                         request.principal.demand_everywhere(verb)
                     edge = self.edge
                 handled = found.handler(edge, request)
                 outcome = handled if isinstance(handled, Answer | PendingReply) else self._run(handled)
         except Exception as error:
-            self._send(operation, send, self._error_answer(operation, error))
-            return None
+            self._send(request, send, self._error_answer(request, error))
+            return
         if isinstance(outcome, Answer):
-            self._send(operation, send, outcome)
-            return None
-        outcome.deliver(partial(self._deliver, operation, send))
-        if not outcome.done():
-            self.edge.broker.commit_now()
+            self._send(request, send, outcome)
+            return
+        request.pending = outcome
+        outcome.deliver(partial(self._deliver, request, send))
+        self.edge.broker.commit_now()
         if self.auth is not None and request.principal is not None and not outcome.done():
-            self._follow(self.auth, request.principal, outcome, operation, send)
-        return outcome
+            self._follow(self.auth, request.principal, request, outcome, send)
 
     def authenticate(self, request: Request, credential: str | None = None) -> Principal:
         """The principal of a request, or of this credential of it. Raises Unauthenticated or RateLimited."""
@@ -152,41 +148,39 @@ class HttpApp:
         self,
         auth: Authenticator,
         principal: Principal,
+        request: Request,
         outcome: PendingReply[Answer],
-        operation: str,
-        send: Callable[[Answer | None], None],
+        send: Send,
     ) -> None:
         """Answer 401 if the credential ends while the request waits: a long poll must not deliver after that."""
 
         def end() -> None:
             if not outcome.done():
                 outcome.cancel()
-                self._send(operation, send, error_answer(Unauthenticated("this credential has ended")))
+                self._send(request, send, error_answer(Unauthenticated("this credential has ended")))
 
         stop = auth.follow(principal, end)
-        outcome.deliver(partial(self._stop_and_deliver, stop, operation, send))
 
-    def _stop_and_deliver(
-        self, stop: Callable[[], None], operation: str, send: Callable[[Answer | None], None],
-        pending: PendingReply[Answer],
-    ) -> None:  # fmt: skip
-        stop()
-        self._deliver(operation, send, pending)
+        def deliver(pending: PendingReply[Answer]) -> None:
+            stop()
+            self._deliver(request, send, pending)
+
+        outcome.deliver(deliver)
 
     async def ask(self, request: Request) -> Answer | None:
         """Await the answer to a request; None: the client has disconnected. A cancellation withdraws the request."""
         answered: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
 
-        def send(answer: Answer | None) -> None:
+        def send(_: Request, answer: Answer | None) -> None:
             if not answered.done():
                 answered.set_result(answer)
 
-        pending = self.respond(request, send)
+        self.respond(request, send)
         try:
             return await answered
         except asyncio.CancelledError:
-            if pending is not None:
-                pending.cancel()
+            if request.pending is not None:
+                request.pending.cancel()
             raise
 
     def _run(self, handling: Coroutine[Any, Any, Answer]) -> Answer | PendingReply[Answer]:
@@ -204,28 +198,28 @@ class HttpApp:
         task.add_done_callback(self._tasks.discard)
         return pending
 
-    def _deliver(self, operation: str, send: Callable[[Answer | None], None], pending: PendingReply[Answer]) -> None:
+    def _deliver(self, request: Request, send: Send, pending: PendingReply[Answer]) -> None:
         if pending.cancelled():
             return
         try:
             answer: Answer | None = pending.result()
         except Exception as error:
-            answer = self._error_answer(operation, error)
-        self._send(operation, send, answer)
+            answer = self._error_answer(request, error)
+        self._send(request, send, answer)
 
-    def _send(self, operation: str, send: Callable[[Answer | None], None], answer: Answer | None) -> None:
+    def _send(self, request: Request, send: Send, answer: Answer | None) -> None:
         if answer is not None:
-            self.metrics.answered(operation, answer.status)
+            self.metrics.answered(request.operation, answer.status)
             if answer.on_sent is not None:
                 answer.on_sent()
-        send(answer)
+        send(request, answer)
 
-    def _error_answer(self, operation: str, error: Exception) -> Answer | None:
+    def _error_answer(self, request: Request, error: Exception) -> Answer | None:
         if isinstance(error, ClientGone):
             return None
         if isinstance(error, PenstockError):
             return error_answer(error)
-        _log.error("request_failed", operation=operation, exc_info=error)
+        _log.error("request_failed", operation=request.operation, exc_info=error)
         return error_answer(Internal("an unexpected error; the server's log has it"))
 
 

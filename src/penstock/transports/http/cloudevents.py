@@ -17,10 +17,6 @@ from penstock.wire.parse import parse_query, parse_queue
 from penstock.wire.publishing import batch_of
 
 
-def is_event(request: Request) -> bool:
-    return request.fields.has_event or request.fields.content_type.startswith(cloudevents.FAMILY)
-
-
 def publish_events(edge: Edge, request: Request, started: float) -> Outcome:
     """One event or a batch of them, all or none. Answered like any publish."""
     query = parse_query(PublishEventQuery, request.query)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from penstock.broker.types import DeliveredRun, PublishedRun, QueueRow
 from penstock.clock import Clock
@@ -22,10 +22,29 @@ class AuditReader(Protocol):
     def read(self, after: int | None, limit: int) -> list[AuditEntry]: ...
 
 
+class StoredBytes(NamedTuple):
+    """The files of a store, in bytes."""
+
+    store: str = "memory:"
+    fsync: str = "never"
+    journal: int = 0
+    segments: int = 0
+    snapshots: int = 0
+    disk_free: int | None = None
+    disk_total: int | None = None
+
+
+async def _nothing_stored() -> StoredBytes:
+    return StoredBytes()
+
+
 class Edge:
     """The broker, the clock and the counters. One per HTTP application."""
 
-    __slots__ = ("audit", "broker", "clock", "draining", "list_connections", "metrics", "queue_rows", "streams")
+    __slots__ = (
+        "audit", "broker", "clock", "draining", "list_connections", "metrics", "queue_rows", "storage",
+        "streams",
+    )  # fmt: skip
 
     def __init__(self, broker: Broker, clock: Clock, metrics: Metrics):
         self.broker = broker
@@ -38,16 +57,18 @@ class Edge:
         self.streams: EventStreams | None = None
         self.queue_rows: tuple[int, list[QueueRow]] | None = None
         """All queues, and when they were counted."""
+        self.storage: Callable[[], Awaitable[StoredBytes]] = _nothing_stored
+        """Measures the files of the store. The server sets it."""
         self.audit: AuditReader | None = None
         """None: the server keeps no audit trail."""
 
     def count_publish(self, runs: Sequence[PublishedRun], started: float) -> None:
         self.metrics.published(runs)
-        self.metrics.publish_took(self.clock.monotonic() - started)
+        self.metrics.publish_seconds.observe(self.clock.monotonic() - started)
 
     def count_lease(self, runs: Sequence[DeliveredRun], started: float) -> None:
         self.metrics.delivered(runs, self.clock.now_ms())
-        self.metrics.lease_took(self.clock.monotonic() - started)
+        self.metrics.lease_seconds.observe(self.clock.monotonic() - started)
 
 
 class PrincipalEdge(Edge):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from penstock.wire import cloudevents
+
 EVENT_PREFIX = b"ce-"
 
 
@@ -27,10 +29,12 @@ class Fields:
         self.transfer_coding = b""
         self.expects_continue = False
         self.has_event = False
-        """True if headers have attributes of a CloudEvent."""
+        """True if the body is a CloudEvent, or headers have attributes of one."""
         for name, value in headers:
             if name == b"content-type":
                 self.content_type = _media_type(value)
+                if self.content_type.startswith(cloudevents.FAMILY):
+                    self.has_event = True
             elif name == b"content-length":
                 self.content_length = int(value)
             elif name == b"accept":

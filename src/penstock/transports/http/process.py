@@ -12,6 +12,7 @@ from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
 from penstock.wire.audit import AuditQuery, AuditReply
 from penstock.wire.parse import parse_query
+from penstock.wire.queue_table import MetricsQuery, StorageReply
 from penstock.wire.replies import FrontPage, ReadinessReply, StatusReply
 
 
@@ -27,9 +28,23 @@ def readiness(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
     return json_answer(ReadinessReply("ready", *edge.broker.damage))
 
 
-async def metrics(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
-    body, content_type = await edge.metrics.exposition(edge.broker)
+async def metrics(edge: Edge, request: Request) -> Answer:
+    aliases = parse_query(MetricsQuery, request.query).aliases
+    stored = await edge.storage()
+    body, content_type = await edge.metrics.exposition(
+        edge.broker, accept=request.fields.accept, aliases=aliases, stored=stored
+    )
     return Answer(200, body, content_type)
+
+
+async def storage(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
+    stored, speed = await edge.storage(), edge.metrics.commit_speed(edge.clock.monotonic())
+    return json_answer(
+        StorageReply(
+            stored.store, stored.fsync, stored.journal, stored.segments, stored.snapshots, stored.disk_free,
+            stored.disk_total, *(speed or (None, None, None)),
+        )
+    )  # fmt: skip
 
 
 async def audit(edge: Edge, request: Request) -> Answer:

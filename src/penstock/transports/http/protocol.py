@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock import limits
-from penstock.errors import PenstockError
-from penstock.pending import PendingReply
+from penstock.errors import PenstockError, Unavailable
 from penstock.security.principal import Principal
 from penstock.transports.http.answer import Answer, answer_head, error_answer
 from penstock.transports.http.connections import described
@@ -35,45 +33,6 @@ LATER_BYTES_MAX = 2**20
 """Requests, and their bytes, that wait for an earlier one. Above either bound reading from the connection pauses."""
 JOIN_BELOW_BYTES = 16 * limits.KIB
 """Below this size, one write of head and body joined is cheaper than two buffers."""
-
-
-class Exchange:
-    """A request that is being answered."""
-
-    __slots__ = ("_gone", "disconnected", "half_closed", "pending", "request")
-
-    def __init__(self, request: Request, *, half_closed: bool):
-        self.request = request
-        self.pending: PendingReply[Answer] | None = None
-        """The reply that the answer waits for; None if there is none."""
-        self.disconnected = False
-        self.half_closed = half_closed
-        """The client has closed its side, and may or may not read the answer."""
-        self._gone: asyncio.Future[None] | None = None
-
-    def disconnect(self) -> None:
-        """The connection is lost: messages that were leased for this request are returned."""
-        self.disconnected = True
-        self._notice()
-        if self.pending is not None:
-            self.pending.cancel()
-
-    def half_close(self) -> None:
-        """The client has closed its side: a lease that waits for messages is answered at once."""
-        self.half_closed = True
-        self._notice()
-        if self.pending is not None:
-            self.pending.withdraw()
-
-    def _notice(self) -> None:
-        if self._gone is not None and not self._gone.done():
-            self._gone.set_result(None)
-
-    async def gone(self) -> bool:
-        if not self.disconnected and not self.half_closed:
-            self._gone = asyncio.get_running_loop().create_future()
-            await self._gone
-        return self.half_closed and not self.disconnected
 
 
 class HttpProtocol(asyncio.Protocol):
@@ -97,11 +56,12 @@ class HttpProtocol(asyncio.Protocol):
         self._input = InputPacer(self._parse, self._bound_reading, self.loop)
         self._waiting: deque[Received] = deque()
         """Received and not started, in order."""
-        self._waiting_bytes = 0
-        self._current: Exchange | None = None
+        self._current: Request | None = None
         """The request that is being answered. No later request is started before its answer."""
         self._proceeding = False
         self._half_closed = False
+        self._is_surplus = False
+        """True if the server had too many connections when this one was opened."""
         self._draining = False
         self._read_paused = False
         self._write_paused = False
@@ -119,6 +79,7 @@ class HttpProtocol(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.server_state.connections.add(self)  # type: ignore[arg-type]
         self._since_ms = self.app.edge.clock.now_ms()
+        self._is_surplus = self.app.metrics.count_connections() > limits.CONNECTIONS_MAX
         if self.app.auth is not None:
             self._peer = peer_of(transport)
         self._watch_head()
@@ -170,7 +131,8 @@ class HttpProtocol(asyncio.Protocol):
         units, heads = self._reader.units, self._reader.heads
         received = self._reader.feed(data)
         if received:
-            self._receive(received)
+            self._waiting.extend(received)
+            self._proceed()
         if self._reader.in_body:
             if self._stall_timer is None:
                 self._watch_body()
@@ -193,20 +155,18 @@ class HttpProtocol(asyncio.Protocol):
         self.shutdown()
 
     def _count_memory(self) -> None:
-        held = self._reader.held_bytes + self._waiting_bytes
+        held = self._reader.held_bytes
+        if self._waiting:
+            held += self._waiting_bytes()
         if self._current is not None:
-            held += self._current.request.size
+            held += self._current.size
         if self._write_paused:
             held += self.transport.get_write_buffer_size()
         if held > SMALL_BYTES or self._memory.counted:
             self._memory.set(held)
 
-    def _receive(self, received: list[Received]) -> None:
-        for each in received:
-            self._waiting.append(each)
-            if isinstance(each, Request):
-                self._waiting_bytes += each.size
-        self._proceed()
+    def _waiting_bytes(self) -> int:
+        return sum(each.size for each in self._waiting if isinstance(each, Request))
 
     def _watch_body(self) -> None:
         self._stall_timer = self.loop.call_later(limits.BODY_STALL_MS / 1000, self._check_body, self._reader.body_bytes)
@@ -218,7 +178,8 @@ class HttpProtocol(asyncio.Protocol):
             self._watch_body()
         else:
             self._reader.ended = True
-            self._receive([Refusal(body_stalled())])
+            self._waiting.append(Refusal(body_stalled()))
+            self._proceed()
 
     # -- in order ----------------------------------------------------------------------------------------------------
 
@@ -235,13 +196,13 @@ class HttpProtocol(asyncio.Protocol):
         self._bound_reading()
 
     def _start(self, received: Received) -> None:
-        if isinstance(received, Request):
-            self._waiting_bytes -= received.size
-            exchange = self._current = Exchange(received, half_closed=self._half_closed)
-            received.gone, received.peer = exchange.gone, self._peer
-            pending = self.app.respond(received, partial(self._answer, exchange))
-            if self._current is exchange:
-                exchange.pending = pending
+        if self._is_surplus:
+            too_many = f"more than {limits.CONNECTIONS_MAX} connections are open"
+            self._refuse(Refusal(Unavailable(too_many, retry_after_ms=1_000)))
+        elif isinstance(received, Request):
+            self._current = received
+            received.half_closed, received.peer = self._half_closed, self._peer
+            self.app.respond(received, self._answer)
         elif isinstance(received, Continue):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             if self._stall_timer is not None:
@@ -253,9 +214,10 @@ class HttpProtocol(asyncio.Protocol):
             self._open_websocket(received)
 
     def _bound_reading(self) -> None:
-        too_many = len(self._waiting) >= LATER_MAX or self._waiting_bytes >= LATER_BYTES_MAX
-        # Bytes after a handshake are not read before it is answered.
-        held = bool(self._waiting) and (too_many or self._reader.ended)
+        held = bool(self._waiting) and (
+            # Bytes after a handshake are not read before it is answered.
+            self._reader.ended or len(self._waiting) >= LATER_MAX or self._waiting_bytes() >= LATER_BYTES_MAX
+        )
         if held is not self._input.held:
             self._input.hold(held)
         pause = held or not self._input.is_empty
@@ -266,9 +228,9 @@ class HttpProtocol(asyncio.Protocol):
             else:
                 self.transport.resume_reading()
 
-    def _answer(self, exchange: Exchange, answer: Answer | None) -> None:
+    def _answer(self, request: Request, answer: Answer | None) -> None:
         """Send the answer to the current request. None: the client has disconnected."""
-        if exchange.disconnected:
+        if request.disconnected:
             return
         self._current = None
         self.server_state.total_requests += 1
@@ -278,10 +240,10 @@ class HttpProtocol(asyncio.Protocol):
         if self._memory.counted:
             self._count_memory()
         if answer.stream is not None:
-            self._open_stream(answer, exchange.request.principal)
+            self._open_stream(answer, request.principal)
             return
         last = not self._waiting and (self._draining or self._half_closed)
-        self._write(answer, exchange.request.method, close=exchange.request.must_close or last)
+        self._write(answer, request.method, close=request.must_close or last)
         if self._waiting or self._read_paused:
             self._proceed()
 
@@ -293,7 +255,7 @@ class HttpProtocol(asyncio.Protocol):
         self._write(answer, "", close=True)
 
     def _write(self, answer: Answer, method: str, *, close: bool) -> None:
-        head = answer_head(answer, self.app.edge.clock.now_ms(), close=close)
+        head = answer_head(answer, close=close)
         body = b"" if method == "HEAD" else answer.body
         if len(body) < JOIN_BELOW_BYTES:
             self.transport.write(head + body)
@@ -362,13 +324,12 @@ class HttpProtocol(asyncio.Protocol):
         """For the list of connections."""
         now_ms = self.app.edge.clock.now_ms()
         seen_ms = now_ms - round(1000 * (self.loop.time() - self._used_at)) if self._used_at else 0
-        current = None if self._current is None else self._current.request
-        holds = "" if current is None else f"{current.method} {current.path}"
+        holds = "" if self._current is None else f"{self._current.method} {self._current.path}"
         return described(self.transport.get_extra_info("peername"), "http", self._since_ms, seen_ms, holds[:200])
 
     def _open_stream(self, answer: Answer, principal: Principal | None) -> None:
         assert answer.stream is not None
-        self.transport.write(answer_head(answer, self.app.edge.clock.now_ms(), close=True))
+        self.transport.write(answer_head(answer, close=True))
         self._stop_timers()
         self.server_state.connections.discard(self)
         opened = answer.stream(self.transport, self.server_state.connections)

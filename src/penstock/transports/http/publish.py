@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 from penstock.pending import PendingReply
 from penstock.transports import publishing
 from penstock.transports.http.answer import Answer, error_body
-from penstock.transports.http.cloudevents import is_event, publish_events
+from penstock.transports.http.cloudevents import publish_events
 from penstock.transports.http.edge import Edge, Outcome
 from penstock.transports.http.plain import json_reader
 from penstock.transports.http.render import (
@@ -41,7 +41,7 @@ def publish(edge: Edge, request: Request) -> Outcome:
     started = edge.clock.monotonic()
     if request.fields.content_type == BATCH_TYPE:
         return _publish_frame(edge, request, started)
-    if is_event(request):
+    if request.fields.has_event:
         return publish_events(edge, request, started)
     if request.query:
         parse_query(NoQuery, request.query)
@@ -102,7 +102,7 @@ def _publish_all(edge: Edge, asked: Publish, started: float) -> PendingReply[Ans
 async def _publish_each(edge: Edge, asked: Publish, started: float) -> Answer:
     each = PartialPublish(edge.broker, edge.metrics, asked)
     results = ",".join(map(_result, await each.publish()))
-    edge.metrics.publish_took(edge.clock.monotonic() - started)
+    edge.metrics.publish_seconds.observe(edge.clock.monotonic() - started)
     body = f'{{"results":[{results}],"durable":{"true" if each.durable else "false"}}}'.encode()
     return Answer(207, with_ignored(body, each.ignored))
 

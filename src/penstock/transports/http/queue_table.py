@@ -24,6 +24,7 @@ async def queue_table(edge: Edge, request: Request) -> Answer:
     summed = {
         name: sum(getattr(row, name) for row in rows) for name in ("depth", "ready", "leased", "scheduled", "dead")
     }
+    ages = [row.oldest_age_ms for row in rows if row.oldest_age_ms is not None]
     rates = {name: round(sum(row.rates[name] for row in rows), 3) for name in _RATES}
     if asked.names:
         names = asked.names.split(",")
@@ -37,7 +38,8 @@ async def queue_table(edge: Edge, request: Request) -> Answer:
     return json_answer(
         {
             "queues": [_shown(row, edge.broker.series.recent(row.queue)) for row in rows[first : first + asked.limit]],
-            "total": len(rows), "page": asked.page, "limit": asked.limit, "sum": {**summed, "rates": rates},
+            "total": len(rows), "page": asked.page, "limit": asked.limit,
+            "sum": {**summed, "oldest_age_ms": max(ages, default=None), "rates": rates},
         }
     )  # fmt: skip
 
@@ -55,13 +57,14 @@ async def _rows(edge: Edge) -> list[QueueRow]:
 
 
 def _value(row: QueueRow, sort: str) -> float:
-    return row.rates[sort] if sort in _RATES else getattr(row, sort)
+    return row.rates[sort] if sort in _RATES else getattr(row, sort) or 0
 
 
 def _shown(row: QueueRow, recent: list[int]) -> dict[str, Any]:
     return {
         "queue": row.queue, "order": row.order, "queue_priority": row.priority, "depth": row.depth, "ready": row.ready,
         "scheduled": row.scheduled, "leased": row.leased, "waiting_for_retry": row.waiting_for_retry, "dead": row.dead,
+        "oldest_age_ms": row.oldest_age_ms,
         "rates": {name: round(row.rates[name], 3) for name in _RATES}, "totals": row.totals,
         "recent": recent,
     }  # fmt: skip

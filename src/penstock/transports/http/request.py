@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import limits
 from penstock.errors import InvalidRequest, TooLarge, UnsupportedMediaType
+from penstock.pending import PendingReply
 from penstock.transports.http.fields import Fields
 
 if TYPE_CHECKING:
@@ -24,12 +24,6 @@ class ClientGone(Exception):
 
 class ClientHalfClosed(ClientGone):
     """The client closed its half of the connection. It may still read an answer."""
-
-
-async def never_gone() -> bool:
-    """`Request.gone` of a caller that has no connection to close."""
-    await asyncio.get_running_loop().create_future()
-    return False
 
 
 class Peer(NamedTuple):
@@ -52,28 +46,66 @@ def peer_of(transport: asyncio.BaseTransport) -> Peer:
 
 
 class Request:
-    """A request with its whole body."""
+    """A request with its whole body, and the state of its client while it is answered."""
 
-    __slots__ = ("_body", "fields", "gone", "method", "must_close", "path", "peer", "principal", "query", "size")
+    __slots__ = (
+        "_body", "_gone", "disconnected", "fields", "half_closed", "method", "must_close", "operation", "path", "peer",
+        "pending", "principal", "query", "size",
+    )  # fmt: skip
 
     def __init__(self, method: str, path: str, query: bytes, fields: Fields, body: bytes):
         self.method = method
         self.path = path
         self.query = query
         self.fields = fields
+        self.operation = "none"
+        """The name of the operation, once it is found."""
         self.must_close = False
         """True: the connection closes after the answer."""
         self.peer: Peer = UNKNOWN_PEER
         self.principal: Principal | None = None
         """The identity behind the request, if the server asks for credentials."""
-        self.gone: Callable[[], Awaitable[bool]] = never_gone
-        """Returns when the client has closed the connection: True if only its half of it."""
+        self.pending: PendingReply[Any] | None = None
+        """The reply that the answer waits for; None if there is none."""
+        self.disconnected = False
+        self.half_closed = False
+        """The client has closed its side, and may or may not read the answer."""
+        self._gone: asyncio.Future[None] | None = None
         self._body = body
         self.size = len(body)
 
     @property
     def wants_batch(self) -> bool:
         return BATCH_TYPE in self.fields.accept
+
+    # -- the client --------------------------------------------------------------------------------------------------
+
+    def disconnect(self) -> None:
+        """The connection is lost: messages that were leased for this request are returned."""
+        self.disconnected = True
+        self._notice()
+        if self.pending is not None:
+            self.pending.cancel()
+
+    def half_close(self) -> None:
+        """The client has closed its side: a lease that waits for messages is answered at once."""
+        self.half_closed = True
+        self._notice()
+        if self.pending is not None:
+            self.pending.withdraw()
+
+    def _notice(self) -> None:
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    async def gone(self) -> bool:
+        """Returns when the client has closed the connection: True if only its half of it."""
+        if not self.disconnected and not self.half_closed:
+            self._gone = asyncio.get_running_loop().create_future()
+            await self._gone
+        return self.half_closed and not self.disconnected
+
+    # -- the body ----------------------------------------------------------------------------------------------------
 
     def json_body(self, size_max: int = limits.REQUEST_BYTES_MAX) -> bytes:
         """The body of a call that takes JSON. A request without a content type is taken for JSON.

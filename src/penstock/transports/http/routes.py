@@ -58,6 +58,7 @@ HANDLERS: dict[str, Handler] = {
     "dead_letters": deadletters.dead_letters,
     "redrive": deadletters.redrive,
     "audit": process.audit,
+    "storage": process.storage,
     "health": process.health,
     "readiness": process.readiness,
     "metrics": process.metrics,

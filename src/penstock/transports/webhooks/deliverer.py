@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock import limits
+from penstock.broker.types import DeliveredRun
 from penstock.broker.webhooks import Registration
 from penstock.clock import Clock
 from penstock.errors import Unavailable
 from penstock.ids import ulid_text
 from penstock.transports.webhooks.endpoint import Endpoint
-from penstock.transports.webhooks.envelope import WebhookMessage, envelope_of
+from penstock.transports.webhooks.envelope import WebhookMessage, envelope_of, messages_of
 from penstock.transports.webhooks.guard import Guard
 from penstock.transports.webhooks.lazy_sender import SenderProtocol
 from penstock.transports.webhooks.signing import signed_headers
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from penstock.broker.service import Broker
 
 TEST_PREFIX = "test_"
+BY_HAND = 0
+"""The number of an attempt that is not one of the deliveries of the queue."""
 
 
 class WebhookDeliverer:
@@ -96,12 +99,30 @@ class WebhookDeliverer:
             task.add_done_callback(lambda done: self._running.pop(done, None))
 
     async def test(self, registration: Registration) -> TestReply:
+        return await self._send_extra(registration, _test_message(registration, self._clock.now_ms()))
+
+    async def resend(self, registration: Registration, run: DeliveredRun) -> TestReply:
+        (message,) = messages_of(run)
+        reply = await self._send_extra(registration, message)
+        self._count(reply.outcome)
+        endpoint = self._endpoints.get(registration.id)
+        if endpoint is not None:
+            at_ms = self._clock.now_ms() - reply.duration_ms
+            endpoint.attempts.append(
+                Attempt(at_ms, message.id, BY_HAND, reply.outcome, reply.status, reply.error, reply.duration_ms)
+            )
+        return reply
+
+    async def _send_extra(self, registration: Registration, message: WebhookMessage) -> TestReply:
+        """Send what no lease asks for, a bounded number at a time."""
         if self._tests >= limits.WEBHOOK_TESTS_MAX:
-            raise Unavailable(f"{self._tests} test deliveries are running, which is the limit", retry_after_ms=1_000)
+            raise Unavailable(
+                f"{self._tests} tests and repeated deliveries are running, which is the limit", retry_after_ms=1_000
+            )
         self._tests += 1
         try:
             # asyncio.timeout needs a task, and the caller may run without one.
-            return await asyncio.create_task(self._test(registration))
+            return await asyncio.create_task(self._send(registration, message))
         finally:
             self._tests -= 1
 
@@ -113,9 +134,8 @@ class WebhookDeliverer:
         endpoint = self._endpoints.get(id)
         return [] if endpoint is None else list(endpoint.attempts)[: -limit - 1 : -1]
 
-    async def _test(self, hook: Registration) -> TestReply:
+    async def _send(self, hook: Registration, message: WebhookMessage) -> TestReply:
         at_ms, started = self._clock.now_ms(), self._clock.monotonic()
-        message = _test_message(hook, at_ms)
         envelope = envelope_of(message, hook.format)
         signed = signed_headers(self._broker.webhooks.secrets(hook.id), message.id, at_ms, envelope.body)
         headers = {**envelope.headers, **signed}

@@ -46,6 +46,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "patch_queue": {},
     "put_hold": {"queues": {}},
     "change_webhook": {"description": "d"},
+    "resend_webhook": {"message_id": "01JPAAAAAAAAAAAAAAAAAAAAAA"},
 }
 QUERIES = {
     "delete_group": "group=default",

@@ -163,15 +163,6 @@ def test_hosts_that_were_allowed_by_name_are_fine(host):
     run(story)
 
 
-def test_connections_above_the_limit_are_refused_with_retry_after():
-    async def story(http):
-        http.app.metrics.count_connections = lambda: limits.CONNECTIONS_MAX + 1
-        answer = await http.ask("GET", "/healthz")
-        assert (answer.status, answer.headers["connection"], answer.headers["retry-after"]) == (503, "close", "1")
-
-    run(story)
-
-
 # -- bodies -------------------------------------------------------------------------------------------------------
 
 TEXT = b'{"receipts": ["a", "b"]}'

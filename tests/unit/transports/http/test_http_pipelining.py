@@ -335,15 +335,22 @@ def test_connection_ends_behind_the_answer_to_a_request_that_closes_it():
     talk(story)
 
 
-def test_nothing_is_run_behind_an_answer_that_ends_the_connection():
+def test_connection_above_the_limit_is_refused_and_none_of_its_requests_is_run():
     async def story(it):
-        it.app.metrics.count_connections = lambda: limits.CONNECTIONS_MAX + 1
         it.writer.write(ack("a") + ack("b"))
         status, headers, _ = await it.answer()
-        assert (status, headers["connection"]) == (503, "close")
+        assert (status, headers["connection"], headers["retry-after"]) == (503, "close", "1")
         assert await it.reader.read() == b"" and not it.broker.calls
 
-    talk(story)
+    talk(story, connections=limits.CONNECTIONS_MAX + 1)
+
+
+def test_connections_at_the_limit_are_served():
+    async def story(it):
+        it.writer.write(ack("a"))
+        assert await acked(it) == "a"
+
+    talk(story, connections=limits.CONNECTIONS_MAX)
 
 
 def test_answer_that_ends_the_connection_reaches_a_client_that_sends_on():

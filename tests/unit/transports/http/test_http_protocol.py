@@ -26,7 +26,7 @@ def talk(story, body=b"ok"):
     """Run a story with a connection to an application that answers every request with `body`."""
 
     def respond(request, send):
-        send(Answer(200, body))
+        send(request, Answer(200, body))
 
     async def run():
         async with serve() as served:
