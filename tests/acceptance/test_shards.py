@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 
@@ -52,7 +53,7 @@ def test_clients_use_all_shards_and_a_restart_keeps_them(tmp_path):
         async with Client(url) as client:
             for queue in QUEUES:
                 async for batch in client.queue(queue).consume_batches(max=7, wait=0.2):
-                    found += [(queue, message.payload["n"]) for message in batch]
+                    found += [(queue, json.loads(message.payload)["n"]) for message in batch]
                     await batch.ack()
         return found
 
