@@ -18,6 +18,7 @@ from penstock.journal.port import Engine, EngineError
 from penstock.pending import PendingReply
 from penstock.runtime.far import read_chunk
 from penstock.runtime.host import ShardHost, open_shard
+from penstock.runtime.node_memory import NodeMemory
 from penstock.security.credentials import KeyTable
 from penstock.testing.clock import SimulatedMachine
 from penstock.testing.files import SimFiles
@@ -77,9 +78,10 @@ class Process:
         node = engine.node_id(self._entropy.randbytes(16)[:15].rjust(16, b"\0"))
         self.host = host = await open_shard(
             engine, 0, clock, node, on_failure=self._fail, on_problem=self._on_trouble,
-            segment_bytes=plan.round_bytes, segments_kept=plan.segments_kept, hot_bytes=plan.hot_bytes,
+            segment_bytes=plan.round_bytes, segments_kept=plan.segments_kept, memory=NodeMemory(plan.hot_bytes),
             far_entries=plan.far_entries,
             stored_ids=plan.stored_ids,
+            stored_letters=plan.stored_letters,
             slice_queues=plan.slice_queues,
         )  # fmt: skip
         self.broker = Broker(host, self._entropy.getrandbits)

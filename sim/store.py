@@ -7,25 +7,42 @@ whose request is lost never is.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from random import Random
 from typing import Any, Literal, cast
 
+from penstock import limits
 from penstock.batch import Buffer
 from penstock.clock import Clock
 from penstock.journal.frame import FrameWriter
-from penstock.journal.port import Ambiguous, Engine, OutOfSpace, Resolved, ShardJournal, StoreUnavailable, Tail
+from penstock.journal.port import (
+    Ambiguous,
+    Engine,
+    OutOfSpace,
+    Place,
+    Resolved,
+    ShardJournal,
+    Source,
+    StoreUnavailable,
+    Tail,
+    Traits,
+)
 from sim.violation import Violation
 
 Fault = Literal["lost_reply", "late_request", "lost_request", "unavailable"]
 FAULTS: tuple[Fault, ...] = ("lost_reply", "late_request", "lost_request", "unavailable")
 
 
+READ_S = 0.002
+"""A fetch takes this long, or returns in the same turn of the event loop."""
+
+
 class Link:
     """The faults of the connection to the store: how many of the next calls meet one."""
 
     def __init__(self, rng: Random):
-        self._rng = rng
+        self.rng = rng
         self._broken = 0
 
     def break_for(self, calls: int) -> None:
@@ -38,17 +55,20 @@ class Link:
         if not self._broken:
             return None
         self._broken -= 1
-        return self._rng.choice(FAULTS)
+        return self.rng.choice(FAULTS)
 
 
 class RemoteJournal:
-    """Satisfies `ShardJournal` and `ResolvableJournal`; all but `append` and `resolve` is the wrapped journal's."""
+    """Satisfies `ShardJournal` and `ResolvableJournal`; all but the calls below is the wrapped journal's."""
+
+    traits = Traits("replicated", 4 * limits.MIB, 1.0, shared=True)
 
     def __init__(self, inner: ShardJournal, link: Link, node: bytes, clock: Clock):
         self._inner = inner
         self._link = link
         self._node = node
         self._clock = clock
+        self._rng = link.rng
         self._late: tuple[int, Sequence[Buffer]] | None = None
         self._unresolved = False
         self._found: Tail | None = None
@@ -65,6 +85,15 @@ class RemoteJournal:
 
     def can_write_inline(self) -> bool:
         return False
+
+    def peek(self, source: Source, skip: int, length: int) -> bytes | None:  # noqa: ARG002  nothing is at hand
+        return None
+
+    async def fetch(self, places: Sequence[Place]) -> list[bytes]:
+        await asyncio.sleep(self._rng.choice((0.0, READ_S)))
+        if self._link.fault() is not None:
+            raise StoreUnavailable("the store cannot be reached")
+        return await self._inner.fetch(places)
 
     async def append(self, index: int, parts: Sequence[Buffer]) -> int:
         if self._unresolved:
@@ -114,6 +143,9 @@ class RemoteEngine:
 
     def shard_count(self, fresh: int) -> int:
         return self._inner.shard_count(fresh)
+
+    async def check(self) -> None:
+        await self._inner.check()
 
     def missing(self) -> str | None:
         return self._inner.missing()

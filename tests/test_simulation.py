@@ -44,6 +44,8 @@ FINDERS = {
     "cancelled_but_delivered": 0,
     "dead_letters_limit_off": 1,
     "double_lease": 1,
+    "changed_letters_named_in_their_old_blob": 3,
+    "shared_segment_positions_begin_anew": 5,
     "ids_in_blobs_forgotten": 5,
     "earlier_life_taken_for_damage": 6,
     "early_delivery": 26,

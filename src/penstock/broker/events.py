@@ -21,6 +21,7 @@ from penstock.ids import QueuePath, ulid_text
 from penstock.journal.codec import PublishedMeta, decode_meta
 from penstock.runtime.events import EventLog, EventRecord
 from penstock.runtime.history import MessageHistory
+from penstock.runtime.stored import when_at_hand
 from penstock.runtime.view import ShardView
 from penstock.wire.events import (
     RECORD,
@@ -58,7 +59,7 @@ class Events:
     async def history(self, path: QueuePath, *, id: str) -> dict[str, Any]:
         """The events of a message, by its id or its client id."""
         queue = self._view.queue(path)
-        handle = find_message(self._view.log, queue, id)
+        handle = await when_at_hand(lambda: find_message(self._view.log, queue, id))
         if handle is None:
             return {"queue": path, "id": id, "partition": None, "offset": None, "complete": False, "events": []}
         found = await self._history.of(queue, handle.id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from penstock import limits
@@ -16,6 +17,7 @@ from penstock.batch import layout
 from penstock.core.state.leases import Lease
 from penstock.errors import Conflict, InvalidRequest
 from penstock.ids import QueuePath, receipt_prefix, ulid_value
+from penstock.runtime.stored import when_at_hand
 from penstock.runtime.view import ShardView
 
 FIND_STEP = 50
@@ -54,7 +56,7 @@ class InFlight:
         search = self._search(queue)
         places: list[set[Place]] = []
         for step, text in enumerate(ids, 1):
-            places.append(search.places(text))
+            places.append(await when_at_hand(partial(search.places, text)))
             if step % FIND_STEP == 0:
                 await self._view.give_way()
         holders = self._holders({place for found in places for place in found})
@@ -154,11 +156,12 @@ class _Search:
     def _old_ids(self) -> dict[bytes, list[Place]]:
         """Ids of leased messages that are older than the queues' id index (one day), read from the log."""
         if self._old is None:
-            self._old = {}
+            old: dict[bytes, list[Place]] = {}
             for queue, partition in self._partitions:
                 for first, stop in self._leased_before(queue, partition):
                     for client_id, place in self._stored_ids(queue, partition, first, stop):
-                        self._old.setdefault(client_id, []).append(place)
+                        old.setdefault(client_id, []).append(place)
+            self._old = old
         return self._old
 
     def _leased_before(self, queue: int, partition: int) -> Iterator[tuple[int, int]]:

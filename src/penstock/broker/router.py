@@ -139,6 +139,10 @@ class RoutedBroker:
         return sum(messages for messages, _ in damages), sum(errors for _, errors in damages)
 
     @property
+    def written_bytes(self) -> int:
+        return sum(shard.written_bytes for shard in self._shards)
+
+    @property
     def waiting(self) -> int:
         return sum(shard.waiting for shard in self._shards)
 

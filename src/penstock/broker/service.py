@@ -105,7 +105,7 @@ class Broker:
         A transport that serves a single client calls it behind each request. Without the call the same commit starts in
         the next turn of the event loop.
         """
-        self._loop.commit_now()
+        self._loop.commits.commit_now()
 
     @property
     def ready(self) -> bool:

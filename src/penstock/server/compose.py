@@ -14,9 +14,9 @@ from typing import NamedTuple
 from penstock.analytics.directory import lake_directory
 from penstock.broker.service import Broker
 from penstock.clock import Clock, SystemClock
-from penstock.dashboard import DashboardSite
+from penstock.dashboard import DashboardSite, SiteOptions
 from penstock.encryption.master_keys import EncryptionKeyError
-from penstock.engines import open_engine
+from penstock.engines import open_engine, without_password
 from penstock.errors import InvalidRequest, Unavailable
 from penstock.journal.port import Engine, EngineError, Failed
 from penstock.logs import get_logger
@@ -25,6 +25,7 @@ from penstock.server.audit_log import NAME as AUDIT_NAME
 from penstock.server.audit_log import AuditLog
 from penstock.server.auth import open_authenticator, watch_credentials
 from penstock.server.config import ConfigError, DiskFailed, Settings, StoreRefused
+from penstock.server.log_levels import LogLevels, watch_slow_operations
 from penstock.server.master_key_file import read_master_keys
 from penstock.server.shards import count_shards, open_shards
 from penstock.server.storage import DataDirectory
@@ -100,6 +101,7 @@ async def open_node(settings: Settings) -> Node:
         text = f"data_dir: cannot use {settings.data_dir}: {error.strerror or error}"
         raise (DiskFailed(text) if error.errno == errno.EIO else ConfigError(text)) from None
     try:
+        await engine.check()
         node = engine.node_id((clock.now_ms() << 80 | secrets.randbits(80)).to_bytes(16, "big"))
         count = count_shards(engine, settings)
         shards = await open_shards(engine, node, count, settings, clock, on_failure, masters)
@@ -117,7 +119,8 @@ async def open_node(settings: Settings) -> Node:
     if settings.lake:
         broker.analytics.use(settings.lake)
     _log.info(
-        "store_opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, shards=count,
+        "store_opened", store=without_password(settings.store),
+        data_dir=settings.data_dir, fsync=settings.fsync, shards=count,
         replayed=shards.replayed,
     )  # fmt: skip
     watching = [asyncio.ensure_future(_watch_store(engine, [host.loop for host in shards.hosts]))]
@@ -135,6 +138,8 @@ async def open_node(settings: Settings) -> Node:
         watching.append(asyncio.ensure_future(watch_credentials(auth, clock)))
     app = _open_app(settings, broker, clock, auth)
     app.edge.audit = audit
+    app.edge.log_levels = LogLevels(app, app.request_log, settings.log_level)
+    watching.append(asyncio.ensure_future(watch_slow_operations(app)))
     if settings.store == "local:":
         app.edge.storage = DataDirectory(settings.data_dir, settings.fsync, clock).measure
     broker.watch_commits(app.metrics.commit_seconds.observe)
@@ -170,7 +175,10 @@ def _open_app(settings: Settings, broker: Broker, clock: Clock, auth: Authentica
     app.auth = auth
     if auth is None:
         # The pages ask without credentials: a server that asks for some has none.
-        app.site = DashboardSite(InProcessHttp(app).ask)
+        app.site = DashboardSite(
+            InProcessHttp(app).ask,
+            SiteOptions(settings.environment, settings.environment_color, frozenset(map(str.lower, settings.mask))),
+        )
     gate = None if auth is None else WebSocketGate(app, auth, protocols_of)
     app.websockets = WebSockets(
         broker, clock, app.metrics, app.ask, settings.access, protocols_of(app.edge), app.memory, gate

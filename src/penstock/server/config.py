@@ -71,7 +71,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(description="Address of gRPC; auto: 127.0.0.1:7401, or a free port if that is taken; off: none."),
     ] = "auto"
     store: Annotated[
-        str, Meta(description="Storage engine of the journals: local: (inside the data directory) or memory:.")
+        str,
+        Meta(
+            description="Storage engine of the journals: local: (inside the data directory), memory: or postgres://…."
+        ),
     ] = "local:"
     fsync: Annotated[
         Literal["always", "interval", "batch", "never"],
@@ -107,6 +110,20 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Log lines from this level up.")
     ] = "info"
+    environment: Annotated[
+        str,
+        Meta(max_length=40, description="Name of this environment, in a bar on top of every page of the dashboard."),
+    ] = ""
+    environment_color: Annotated[
+        Literal["red", "amber", "green", "blue", "violet"], Meta(description="Colour of that bar.")
+    ] = "red"
+    mask: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Field of payloads and header whose value the dashboard never shows, like password; upper and "
+            "lower case are equal; may be given more than once."
+        ),
+    ] = ()
     allowed_host: Annotated[
         tuple[str, ...],
         Meta(

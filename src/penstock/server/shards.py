@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from penstock import limits
 from penstock.broker.confirm import Confirmations
 from penstock.broker.router import RoutedBroker
 from penstock.broker.series import MemoryBlocks
@@ -20,6 +19,7 @@ from penstock.encryption.master_keys import MasterKeys
 from penstock.journal.port import Engine
 from penstock.logs import get_logger
 from penstock.runtime.host import ShardHost, open_shard
+from penstock.runtime.node_memory import NodeMemory
 from penstock.server.config import ConfigError, Settings
 from penstock.server.keyfile import WEBHOOK_KEY_NAME, private_key
 from penstock.server.malloc import MallocTrim
@@ -55,7 +55,8 @@ async def open_shards(
     masters: MasterKeys | None = None,
 ) -> OpenShards:  # fmt: skip
     """Raises as `open_shard` does; then no shard is open."""
-    opening = [_open(engine, node, number, count, clock, on_failure, masters) for number in range(count)]
+    memory = NodeMemory()
+    opening = [_open(engine, node, number, clock, on_failure, masters, memory) for number in range(count)]
     opened = await asyncio.gather(*opening, return_exceptions=True)
     errors = [each for each in opened if isinstance(each, BaseException)]
     hosts = [each for each in opened if isinstance(each, ShardHost)]
@@ -81,8 +82,8 @@ async def open_shards(
 
 
 async def _open(
-    engine: Engine, node: bytes, number: int, count: int, clock: Clock, on_failure: Callable[[str], None],
-    masters: MasterKeys | None,
+    engine: Engine, node: bytes, number: int, clock: Clock, on_failure: Callable[[str], None],
+    masters: MasterKeys | None, memory: NodeMemory,
 ) -> ShardHost:  # fmt: skip
     def on_upkeep_failure(reason: str) -> None:
         _log.error("upkeep_failed", reason=reason, shard=number)
@@ -92,9 +93,7 @@ async def _open(
 
     host = await open_shard(
         engine, number, clock, node, on_failure=on_failure, on_problem=on_upkeep_failure, on_round=MallocTrim().trim,
-        masters=masters,
-        # The memory for the newest messages is that of the process, shared by its shards.
-        hot_bytes=max(limits.HOT_BYTES_MAX // count, limits.MIB),
+        masters=masters, memory=memory,
     )  # fmt: skip
     host.loop.on_damage = on_damage
     return host

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, cast
 
+from penstock import limits
 from penstock.batch import Batch, build, layout
 from penstock.broker.confirm import Confirmations
 from penstock.broker.router import RoutedBroker
@@ -29,6 +30,7 @@ from penstock.engines.memory import MemoryEngine
 from penstock.ids import parse_queue, ulid_text
 from penstock.journal.port import Engine
 from penstock.runtime.host import ShardHost, open_shard
+from penstock.runtime.node_memory import NodeMemory
 from penstock.testing.clock import ManualClock
 
 _COLUMNS = {
@@ -73,6 +75,7 @@ class InProcess:
         options = dict(self._options)
         auto_create, encrypt_all = options.pop("auto_create", True), options.pop("encrypt_all", False)
         shards = options.pop("shards", 1)
+        options["memory"] = NodeMemory(options.pop("hot_bytes", limits.HOT_BYTES_MAX))
         self.engine = self._open_engine()
         try:
             self.hosts = [

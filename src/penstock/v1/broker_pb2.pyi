@@ -2549,3 +2549,27 @@ class AnalyticsLatencyReply(_message.Message):
     analysed_until_ms: int
     points: _containers.RepeatedCompositeFieldContainer[AnalyticsLatencyPoint]
     def __init__(self, from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ..., step_ms: _Optional[int] = ..., analysed_until_ms: _Optional[int] = ..., points: _Optional[_Iterable[_Union[AnalyticsLatencyPoint, _Mapping]]] = ...) -> None: ...
+
+class CallRequest(_message.Message):
+    __slots__ = ("method", "target", "content_type", "accept", "body")
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    ACCEPT_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    method: str
+    target: str
+    content_type: str
+    accept: str
+    body: bytes
+    def __init__(self, method: _Optional[str] = ..., target: _Optional[str] = ..., content_type: _Optional[str] = ..., accept: _Optional[str] = ..., body: _Optional[bytes] = ...) -> None: ...
+
+class CallReply(_message.Message):
+    __slots__ = ("status", "body", "retry_after_s")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_S_FIELD_NUMBER: _ClassVar[int]
+    status: int
+    body: bytes
+    retry_after_s: int
+    def __init__(self, status: _Optional[int] = ..., body: _Optional[bytes] = ..., retry_after_s: _Optional[int] = ...) -> None: ...

@@ -9,7 +9,9 @@ import pytest
 from boxed import boxed
 
 from penstock.broker.guarded import RULES, VALUES, VIEWS
+from penstock.broker.router import RoutedBroker
 from penstock.broker.routes import ROUTES
+from penstock.broker.service import Broker
 from penstock.testing.inprocess import in_process
 
 
@@ -40,6 +42,11 @@ async def test_every_method_has_a_route_or_is_for_one_shard(box):
 def test_every_guarded_method_has_a_route():
     guarded = {name for name in (*RULES, *VIEWS) if not name.startswith("analytics.")} - OF_THE_FACADE
     assert guarded <= ROUTES.keys()
+
+
+def test_every_property_of_a_shard_is_one_of_the_facade():
+    properties = {name for name, value in vars(Broker).items() if isinstance(value, property)}
+    assert properties == {name for name, value in vars(RoutedBroker).items() if isinstance(value, property)}
 
 
 def test_methods_without_a_route_cannot_be_called():

@@ -386,4 +386,4 @@ def test_every_command_that_answers_something_answers_programs_too():
     without = [
         " ".join(path) for path, each in commands() if not any("--output" in param.opts for param in each.params)
     ]
-    assert sorted(without) == ["inspect", "serve", "version", "worker"]
+    assert sorted(without) == ["encryption new-key", "inspect", "serve", "version", "worker"]

@@ -170,7 +170,6 @@ CALLS = [
     call
     for folder in ("client", "server", "pipeline")
     for path in sorted((SOURCE / folder).rglob("*.py"))
-    if path.name != "grpc_calls.py"
     for call in calls_in(path)
 ]
 

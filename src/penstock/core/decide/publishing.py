@@ -63,7 +63,8 @@ def decide_publish(shard: Shard, command: Publish, now_ms: int) -> tuple[list[Re
         adding = draft.added.get(part.queue, 0)
         _check_room(queue, count, adding)
         draft.added[part.queue] = adding + count
-        draft.runs += _repeated(number, queue, duplicates)
+        if duplicates:
+            draft.runs += _repeated(number, queue, duplicates)
         for partition, rows, batch in _routed(queue, part.batch, fresh):
             end = draft.ends.get((part.queue, partition), queue.partitions[partition].end)
             for first, stop in _cuts(queue, batch):
@@ -119,8 +120,7 @@ def _cuts(queue: Queue, batch: Batch) -> list[tuple[int, int]]:
 
 def _own(batch: Batch, first: int, stop: int) -> Batch:
     """Apart from the whole, which would otherwise stay in memory for as long as one of its parts."""
-    part = batch.run(first, stop)
-    return batch if part is batch else Batch.open(part.frame, known=True)
+    return batch if stop - first == batch.count else Batch.open(batch.run(first, stop).frame, known=True)
 
 
 def _seqs(command: Publish, seq: int, rows: list[int] | None, first: int, stop: int) -> list[int]:

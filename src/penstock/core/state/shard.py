@@ -151,7 +151,8 @@ class Partition:
     def live(self, *, keeps: bool) -> RangeSet:
         """Offsets whose bytes may still be read: retained, not done in a group, or a dead letter."""
         floors = [progress.floor for progress in self.progress.values()]
-        return self.live_in(min([self.start, *floors, *self.dead.offsets()]), self.end, keeps=keeps)
+        lowest = self.dead.lowest()
+        return self.live_in(min([self.start, *floors, *([] if lowest is None else [lowest])]), self.end, keeps=keeps)
 
     def live_in(self, first: int, stop: int, *, keeps: bool) -> RangeSet:
         """The same for `[first, stop)` alone; costs what lies there."""
@@ -171,15 +172,7 @@ class Partition:
                     break
         if lowest < min(stop, self.end):
             alive.append((max(first, lowest), min(stop, self.end)))
-        if self.dead and len(self.dead) <= stop - first:
-            alive += [(offset, offset + 1) for offset in self.dead.offsets() if first <= offset < stop]
-        elif self.dead:
-            groups = list(self.progress)
-            alive += [
-                (offset, offset + 1)
-                for offset in range(first, stop)
-                if any(self.dead.get(group, offset) is not None for group in groups)
-            ]
+        alive += self.dead.runs_in(first, stop)
         return RangeSet(sorted(alive))
 
 
@@ -424,8 +417,8 @@ class Shard:
         """(queue, group) whose members were silent for too long, or took too long to give something up."""
 
     def next_deadline_ms(self) -> int:
-        """When time itself will next change something."""
-        if self.needs_tick():
+        """When time itself will next change something; 0 if a tick must be decided before."""
+        if self.overdue or self.overdue_partitions or self.overdue_groups or self.due_schedules:
             return 0
         return min(
             self.deadlines[0][0] if self.deadlines else NEVER_MS,
@@ -435,7 +428,7 @@ class Shard:
 
     def needs_tick(self) -> bool:
         """True if time has made something true that is not a fact yet."""
-        return bool(self.overdue or self.overdue_partitions or self.overdue_groups or self.due_schedules)
+        return self.next_deadline_ms() == 0
 
     def arm(self, due: int, queue: int, partition: int, group: int = -1) -> None:
         """See to it that this partition (or group of it) is looked at when `due` has come."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from penstock import limits
 from penstock.engines.local.files import Files, OsFiles
 from penstock.engines.local.journal import ZERO_AHEAD_BYTES, LocalJournal
@@ -34,6 +36,7 @@ class LocalEngine:
         self._page_bytes = page_bytes
         self._files: Files = files or OsFiles()
         self._journals: dict[int, LocalJournal] = {}
+        self._acquiring = asyncio.Lock()
         self._files.make_dir(root)
         try:
             self._lock = self._files.lock(f"{root}/lock")
@@ -85,23 +88,28 @@ class LocalEngine:
         files.rename(f"{path}.tmp", path)
         files.sync_dir(self._root)
 
+    async def check(self) -> None:
+        return
+
     def missing(self) -> str | None:
         if self._files.is_at(self._lock, f"{self._root}/lock"):
             return None
         return f"the data directory {self._root} was deleted or moved away"
 
     async def acquire(self, shard: int, owner: bytes) -> LocalJournal:  # noqa: ARG002  the lock stands for the owner
-        # The lock excludes other processes; within this process only the latest owner may write.
-        earlier = self._journals.pop(shard, None)
-        if earlier is not None:
-            earlier.fence()
-        journal = LocalJournal(
-            self._files, f"{self._root}/shard-{shard}", shard, f"{self._root}/reserve", self._fsync,
-            self._segment_bytes, self._zero_ahead_bytes, self._page_bytes,
-        )  # fmt: skip
-        await self._files.offload(journal.open)
-        self._journals[shard] = journal
-        return journal
+        # The lock of the directory excludes other processes; within this process only the latest owner may write. One
+        # at a time: an owner has to be known before the next one can fence it.
+        async with self._acquiring:
+            earlier = self._journals.pop(shard, None)
+            if earlier is not None:
+                earlier.fence()
+            journal = LocalJournal(
+                self._files, f"{self._root}/shard-{shard}", shard, f"{self._root}/reserve", self._fsync,
+                self._segment_bytes, self._zero_ahead_bytes, self._page_bytes,
+            )  # fmt: skip
+            await self._files.offload(journal.open)
+            self._journals[shard] = journal
+            return journal
 
     async def close(self) -> None:
         self._files.close(self._lock)

@@ -22,7 +22,11 @@ from penstock.errors import Internal, PenstockError, TooLarge, Unauthenticated
 from penstock.transports.auth import credential_of
 from penstock.transports.grpc.edge import GrpcEdge
 from penstock.transports.grpc.error_status import abort_with, status_of
+from penstock.transports.grpc.http_call import http_call
 from penstock.transports.grpc.shapes import parse
+from penstock.transports.http.in_process import InProcessHttp
+from penstock.transports.http.request import Peer
+from penstock.v1 import broker_pb2 as pb
 
 _log = structlog.get_logger("penstock.grpc")
 
@@ -56,6 +60,17 @@ class CallHandlers:
 
         return grpc.unary_unary_rpc_method_handler(call)
 
+    def http(self, http: InProcessHttp) -> Any:
+        """`Call`: the credential is checked by HTTP, and a refusal is a reply."""
+
+        async def call(data: bytes, context: Context) -> bytes | None:
+            async with self._track_call("call", context, authenticates=False):
+                headers, peer = _client_of(context)
+                return await http_call(http, parse(pb.CallRequest, data, 2 * limits.REQUEST_BYTES_MAX), headers, peer)
+            return None
+
+        return grpc.unary_unary_rpc_method_handler(call)
+
     def replies(self, name: str, kind: type[Message], handle: Replies) -> Any:
         async def call(data: bytes, context: Context) -> None:
             async with self._track_call(name, context, stream=True) as edge:
@@ -71,13 +86,16 @@ class CallHandlers:
         return grpc.stream_stream_rpc_method_handler(call)
 
     @asynccontextmanager
-    async def _track_call(self, name: str, context: Context, *, stream: bool = False) -> AsyncIterator[GrpcEdge]:
+    async def _track_call(
+        self, name: str, context: Context, *, stream: bool = False, authenticates: bool = True
+    ) -> AsyncIterator[GrpcEdge]:
         """The edge of the call's principal. A stream ends with its credential."""
         task = asyncio.current_task()
         assert task is not None, "gRPC runs every call in a task"
         self._open.add(task)
         task.add_done_callback(self._open.discard)
         status = grpc.StatusCode.OK
+        actor, began = "", self._edge.clock.monotonic()
         error: PenstockError | None = None
         ended = False
 
@@ -88,12 +106,13 @@ class CallHandlers:
 
         stop: Callable[[], None] | None = None
         try:
-            if self._edge.auth is None:
+            if self._edge.auth is None or not authenticates:
                 yield self._edge
             else:
-                credential, address, certificate = _credential_of(context)
-                ORIGIN.set(Origin(address))
-                principal = self._edge.auth.authenticate(credential, address, certificate)
+                headers, peer = _client_of(context)
+                ORIGIN.set(Origin(peer.address))
+                principal = self._edge.auth.authenticate(credential_of(headers), *peer)
+                actor = f"{principal.kind}:{principal.name}"
                 stop = self._edge.auth.follow(principal, end) if stream or name == "lease" else None
                 yield self._edge.edge_for(principal)
         except PenstockError as refusal:
@@ -115,19 +134,21 @@ class CallHandlers:
         if error is not None:
             status = status_of(error)
         self._edge.metrics.called(name, status.name)
+        if self._edge.metrics.log_call is not None:
+            self._edge.metrics.log_call(name, status.name, self._edge.clock.monotonic() - began, actor)
         if error is not None:
             await abort_with(context, error)
 
 
-def _credential_of(context: Context) -> tuple[str | None, str, tuple[str, ...]]:
-    """The credential, the address and the names of the certificate of a call."""
+def _client_of(context: Context) -> tuple[list[tuple[bytes, bytes]], Peer]:
+    """The metadata of a call, as headers, and the client behind it."""
     headers = [
         (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1"))
         for name, value in context.invocation_metadata() or ()
     ]
     names = context.auth_context().get("x509_subject_alternative_name", ())
     address = unquote(context.peer() or "").partition(":")[2].rpartition(":")[0]
-    return credential_of(headers), address, tuple(name.decode() for name in names)
+    return headers, Peer(address, tuple(name.decode() for name in names))
 
 
 def _encoded(reply: Message) -> bytes:

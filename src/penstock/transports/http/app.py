@@ -27,6 +27,7 @@ from penstock.transports.http.pages import Site, page
 from penstock.transports.http.request import ClientGone, Request
 from penstock.transports.memory_budget import MemoryBudget
 from penstock.transports.metrics import Metrics
+from penstock.transports.request_log import RequestLog, request_id_of
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
@@ -35,12 +36,15 @@ if TYPE_CHECKING:
 _log = get_logger("penstock.http")
 
 Send: TypeAlias = Callable[[Request, Answer | None], None]
+Respond: TypeAlias = Callable[[Request, Send], None]
 
-REQUEST_ID_CHARS_MAX = 128
+LIMITS = frozenset(("rate_limited", "queue_full", "disk_full"))
+"""Codes of refusals that are logged."""
 HEALTH_PATH = "/healthz"
 """The only path that needs no credential."""
 SERVER_OPERATIONS: dict[str, str | None] = {
-    "metrics": "metrics", "connections": "metrics", "storage": "metrics", "audit": "audit.read", "event_stream": None,
+    "metrics": "metrics", "connections": "metrics", "storage": "metrics", "audit": "audit.read",
+    "log_levels": "cluster.admin", "set_log_levels": "cluster.admin", "event_stream": None,
 }  # fmt: skip
 """Operations that use the server and not the facade, with the verb that they need everywhere. None: the handler checks
 the queue that the request names."""
@@ -76,8 +80,22 @@ class HttpApp:
         self._edges: WeakKeyDictionary[Principal, Edge] = WeakKeyDictionary()
         self.websockets: Upgrades | None = None
         """None: the server has no WebSockets, and ignores an offered upgrade."""
+        self._observers: dict[str, Callable[[Respond], Respond]] = {}
+        self.request_log = RequestLog(clock)
         self.site: Site | None = None
         """Web pages; None: the server has none."""
+
+    def observe(self, name: str, wrap: Callable[[Respond], Respond] | None) -> None:
+        """Let `wrap` take part in every request, or no longer (None). Without observers a request has no extra call."""
+        self._observers.pop(name, None)
+        if wrap is not None:
+            self._observers[name] = wrap
+        self.__dict__.pop("respond", None)
+        respond: Respond = self.respond
+        for each in self._observers.values():
+            respond = each(respond)
+        if self._observers:
+            self.respond = respond  # type: ignore[assignment, method-assign]
 
     def opens_websocket(self, path: str) -> bool:
         return self.websockets is not None and self.websockets.opens(path)
@@ -131,7 +149,7 @@ class HttpApp:
     def authenticate(self, request: Request, credential: str | None = None) -> Principal:
         """The principal of a request, or of this credential of it. Raises Unauthenticated or RateLimited."""
         assert self.auth is not None
-        ORIGIN.set(Origin(request.peer.address, _request_id(request)))
+        ORIGIN.set(Origin(request.peer.address, request_id_of(request)))
         if request.principal is None:
             credential = credential or credential_of(request.fields.headers)
             request.principal = self.auth.authenticate(credential, request.peer.address, request.peer.certificate)
@@ -218,16 +236,12 @@ class HttpApp:
         if isinstance(error, ClientGone):
             return None
         if isinstance(error, PenstockError):
+            if error.code in LIMITS:
+                actor = "" if request.principal is None else f"{request.principal.kind}:{request.principal.name}"
+                self.request_log.limited(error.code, request.operation, actor, request.peer.address)
             return error_answer(error)
         _log.error("request_failed", operation=request.operation, exc_info=error)
         return error_answer(Internal("an unexpected error; the server's log has it"))
-
-
-def _request_id(request: Request) -> str:
-    for name, value in request.fields.headers:
-        if name == b"x-request-id":
-            return value.decode("latin-1")[:REQUEST_ID_CHARS_MAX]
-    return ""
 
 
 async def _complete(pending: PendingReply[Answer], handling: Suspended[Answer]) -> None:

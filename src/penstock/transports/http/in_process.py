@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from penstock.errors import Unavailable
-from penstock.transports.http.answer import Answer
+from penstock.errors import InvalidRequest, Unavailable
+from penstock.transports.http.answer import Answer, error_answer
 from penstock.transports.http.app import HttpApp
 from penstock.transports.http.fields import Fields
-from penstock.transports.http.request import Request
+from penstock.transports.http.request import UNKNOWN_PEER, Peer, Request
 
 _HOST = ((b"host", b"localhost"),)
 
@@ -19,12 +19,17 @@ class InProcessHttp:
     def __init__(self, app: HttpApp):
         self._app = app
 
-    async def ask(self, method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> Answer:
+    async def ask(
+        self, method: str, target: str, headers: tuple[tuple[bytes, bytes], ...], body: bytes, peer: Peer = UNKNOWN_PEER
+    ) -> Answer:  # fmt: skip
         """Await the answer to a request. A cancellation withdraws it, as a closed connection would."""
         path, _, query = target.partition("?")
         fields = Fields(_HOST + headers)
         request = Request(method, unquote(path) if "%" in path else path, query.encode(), fields, body)
+        request.peer = peer
         answer = await self._app.ask(request)
         if answer is None:
             raise Unavailable("the broker gave no answer")
+        if answer.stream is not None:
+            return error_answer(InvalidRequest("a stream of events needs a connection of its own: use http://"))
         return answer

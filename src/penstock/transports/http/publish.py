@@ -108,7 +108,9 @@ async def _publish_each(edge: Edge, asked: Publish, started: float) -> Answer:
 
 
 def _published(edge: Edge, reply: PublishReply, started: float, body: bytes) -> Answer:
-    return Answer(201, with_ignored(body, reply.ignored), on_sent=partial(edge.count_publish, reply.runs, started))
+    if reply.ignored:
+        body = with_ignored(body, reply.ignored)
+    return Answer(201, body, on_sent=partial(edge.count_publish, reply.runs, started))
 
 
 def _result(outcome: RunEntry | PenstockError) -> str:

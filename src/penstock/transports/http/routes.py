@@ -59,6 +59,8 @@ HANDLERS: dict[str, Handler] = {
     "redrive": deadletters.redrive,
     "audit": process.audit,
     "storage": process.storage,
+    "log_levels": process.log_levels,
+    "set_log_levels": process.set_log_levels,
     "health": process.health,
     "readiness": process.readiness,
     "metrics": process.metrics,

@@ -12,7 +12,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from penstock.core.config import Backoff, DeadLetterAlarm, FairShare, QueueConfig, Retention
-from penstock.transports.grpc.methods import REPLIES, SERVICE, STREAMS
+from penstock.transports.grpc.methods import HTTP_CALL, REPLIES, SERVICE, STREAMS
 from penstock.v1 import broker_pb2 as pb
 from penstock.v1 import broker_pb2_grpc
 from penstock.wire import messages, replies
@@ -20,11 +20,25 @@ from penstock.wire.operations import OPERATIONS
 from penstock.wire.settings import QueueSettings
 
 SOURCE = Path(__file__).parents[4] / "src"
-KEYS = {"list_keys", "create_key", "rotate_key", "revoke_key", "audit"}
+KEYS = {
+    "list_keys", "create_key", "rotate_key", "revoke_key", "audit", "encryption", "erase", "rotate_encryption_key",
+}  # fmt: skip
 """The administration of keys is over HTTP, and so is the audit trail."""
-PROCESS = {"health", "readiness", "metrics", "openapi", "asyncapi", "front_page", "connections"}
+PROCESS = {
+    "health",
+    "readiness",
+    "metrics",
+    "openapi",
+    "asyncapi",
+    "front_page",
+    "connections",
+    "log_levels",
+    "set_log_levels",
+}
 """HTTP operations about the process; gRPC has health and reflection services for that."""
-PAGES = {"queue_table", "dead_letter_reasons", "event_stream", "series"}
+PAGES = {
+    "queue_table", "dead_letter_reasons", "event_stream", "series", "storage", "consumers", "resend_webhook",
+}  # fmt: skip
 """HTTP operations that web pages need."""
 
 
@@ -55,7 +69,7 @@ def strip_json_names(described):
 def test_methods_are_the_operations_of_the_contract():
     operations = [operation for operation in OPERATIONS.values() if operation.grpc]
     streams = {f"{operation.grpc_method}Stream" for operation in operations if operation.streams}
-    assert set(SERVICE.methods_by_name) == {operation.grpc_method for operation in operations} | streams
+    assert set(SERVICE.methods_by_name) == {operation.grpc_method for operation in operations} | streams | {HTTP_CALL}
     assert streams == {*REPLIES, *STREAMS}
     assert {operation.name for operation in OPERATIONS.values() if not operation.grpc} == PROCESS | PAGES | KEYS
 
