@@ -2,11 +2,11 @@
 
 The store itself is the wrapped engine, with its own faults. An append whose reply is lost was stored; one whose request
 is late is stored just before the owner's next term begins, which is the last moment at which a store may accept it; one
-whose request is lost never is. An append that is answered with a warning is on the primary and not on the standby: it is
-stored if the standby receives it before the next term begins, and gone after a failover.
+whose request is lost never is. An append that is answered with a warning is on the primary and not on the standby: it
+is stored if the standby receives it before the next term begins, and gone after a failover.
 
-A delete whose request is late removes the blobs at any later moment, also after the next process has begun. A frame that
-a killed process had sent is stored at any later moment, if its index is free.
+A delete whose request is late removes the blobs at any later moment, also after the next process has begun. A frame
+that a killed process had sent is stored at any later moment, if its index is free.
 """
 
 from __future__ import annotations
