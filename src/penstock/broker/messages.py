@@ -156,7 +156,7 @@ class Messages:
             results = () if acked is None else acked.prepared
             messages = delivered(self._view.log, runs, path, self._shard)
             if messages:
-                self._note_waits(messages)
+                self._note_waits(runs, messages)
             return LeaseReply(messages, results, None if generation is None else generation())
 
         # A refused lease still replies with the results of the acks: repeated acks would be stale. The next lease,
@@ -172,18 +172,22 @@ class Messages:
         """(minus the priority, the time) of the message that `lease_scope` would deliver next; None: none is ready."""
         return self._view.scope_head(scope, group)
 
-    def _note_waits(self, runs: Sequence[DeliveredRun]) -> None:
+    def _note_waits(self, leased: list[commands.LeasedRun], runs: list[DeliveredRun]) -> None:
         """Count the times from publish to first delivery. An order that skips messages makes many runs of one time."""
-        now_ms = self._view.now_ms()
+        first = leased[0]
+        granted_ms = self._view.now_ms() if first.settled else first.deadline - first.lease_ms
+        if len(runs) == 1:
+            if first.attempt == 1:
+                self._view.counters.waited(first.queue, granted_ms - runs[0].published_at_ms, first.count)
+            return
+        numbers = {lease.path: lease.queue for lease in leased} if first.path else {runs[0].queue: first.queue}
         counts: dict[tuple[str, int], int] = {}
         for run in runs:
             if run.attempt == 1:
                 alike = run.queue, run.published_at_ms
                 counts[alike] = counts.get(alike, 0) + run.count
         for (path, published_at_ms), count in counts.items():
-            queue = self._view.find_queue(path)
-            if queue is not None:
-                self._view.counters.waited(queue.number, max(0, now_ms - published_at_ms), count)
+            self._view.counters.waited(numbers[path], granted_ms - published_at_ms, count)
 
     def _generation(self, number: int, group: str) -> int:
         queue = self._view.queue_numbered(number)

@@ -159,7 +159,7 @@ def _cleared(name: str, value: dict[str, Any]) -> dict[str, Any]:
 
 def _check_order(config: QueueConfig) -> None:
     if config.exclusive and config.delivery == "at_most_once":
-        raise _refused("exclusive", "what is delivered at most once is done when it is delivered: nobody could wait")
+        raise _refused("exclusive", "at_most_once ends a message when it is delivered: there is no end to wait for")
     if not all(1 <= weight <= limits.WEIGHT_MAX for weight in config.lane_weights):
         raise _refused("lane_weights", f"five weights from 1 to {limits.WEIGHT_MAX}, critical first")
     if config.park_dead_keys and not config.ordered_keys:

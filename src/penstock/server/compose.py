@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import importlib
 import importlib.util
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.analytics.directory import lake_directory
 from penstock.broker.service import Broker
@@ -32,13 +33,15 @@ from penstock.server.storage import DataDirectory
 from penstock.transports.auth import Authenticator
 from penstock.transports.http import HttpApp
 from penstock.transports.http.edge import Edge
-from penstock.transports.http.in_process import InProcessHttp
 from penstock.transports.webhooks.deliverer import WebhookDeliverer
 from penstock.transports.webhooks.guard import Guard, parse_networks
-from penstock.transports.webhooks.lazy_sender import LazySender
+from penstock.transports.webhooks.lazy_sender import LazySender, SenderProtocol
 from penstock.transports.websocket import WebSockets
 from penstock.transports.websocket.connection import ProtocolSpec
 from penstock.transports.websocket.gate import WebSocketGate
+
+if TYPE_CHECKING:
+    from penstock.server.tracing import ServerTracing
 
 _log = get_logger("penstock.server")
 
@@ -61,6 +64,7 @@ class Node(NamedTuple):
 
     watching: Sequence[asyncio.Future[None]]
     audit: AuditLog | None
+    tracing: ServerTracing | None
 
     async def close(self, grace_s: float = 0.0) -> None:
         """Answer waiting requests, make all writes durable and release the store. Webhook requests get `grace_s`."""
@@ -72,6 +76,8 @@ class Node(NamedTuple):
             await self.broker.close()
             if self.audit is not None:
                 await self.audit.close()
+            if self.tracing is not None:
+                await self.tracing.close()
         finally:
             await self.engine.close()
 
@@ -86,6 +92,8 @@ async def open_node(settings: Settings) -> Node:
 
     if settings.lake:
         _check_lake(settings.lake)
+    if settings.trace:
+        _check_tracing()
     try:
         masters = read_master_keys(settings.encryption_key) if settings.encryption_key else None
     except EncryptionKeyError as error:
@@ -144,9 +152,24 @@ async def open_node(settings: Settings) -> Node:
         app.edge.storage = DataDirectory(settings.data_dir, settings.fsync, clock).measure
     broker.watch_commits(app.metrics.commit_seconds.observe)
     guard = Guard(parse_networks(settings.webhook_allow))
-    courier = WebhookDeliverer(broker, guard, LazySender(guard), clock)
+    sender: SenderProtocol = LazySender(guard)
+    tracing = _open_tracing(settings, app)
+    if tracing is not None:
+        broker.watch_commits(tracing.committed)
+        sender = tracing.sending(sender)
+    courier = WebhookDeliverer(broker, guard, sender, clock)
     app.metrics.webhook_attempts = lambda: courier.outcomes
-    return Node(engine, broker, app, courier, clock, failed, watching, audit)
+    return Node(engine, broker, app, courier, clock, failed, watching, audit, tracing)
+
+
+def _open_tracing(settings: Settings, app: HttpApp) -> ServerTracing | None:
+    if not settings.trace:
+        return None
+    from penstock.server.tracing import open_tracing
+
+    tracing = open_tracing(settings.trace, settings.trace_sample, app.metrics)
+    app.observe("tracing", tracing.observe)
+    return tracing
 
 
 async def _watch_store(engine: Engine, loops: Sequence[ShardLoop]) -> None:
@@ -173,17 +196,26 @@ def _open_app(settings: Settings, broker: Broker, clock: Clock, auth: Authentica
     else:
         app, protocols_of = HttpApp(broker, clock, access=settings.access), lambda _: {}
     app.auth = auth
-    if auth is None:
-        # The pages ask without credentials: a server that asks for some has none.
-        app.site = DashboardSite(
-            InProcessHttp(app).ask,
-            SiteOptions(settings.environment, settings.environment_color, frozenset(map(str.lower, settings.mask))),
-        )
+    app.edge.secure = bool(settings.tls_cert)
+    app.site = DashboardSite(
+        SiteOptions(settings.environment, settings.environment_color, frozenset(map(str.lower, settings.mask)))
+    )
+    if auth is not None:
+        app.metrics.collectors.append(auth.quotas_families)
     gate = None if auth is None else WebSocketGate(app, auth, protocols_of)
     app.websockets = WebSockets(
         broker, clock, app.metrics, app.ask, settings.access, protocols_of(app.edge), app.memory, gate
     )
     return app
+
+
+def _check_tracing() -> None:
+    """A server without tracing does not load OpenTelemetry."""
+    try:
+        for name in ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "penstock.server.tracing"):
+            importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"trace: {error.name} is not installed: pip install 'penstock[otel]'") from None
 
 
 def _check_lake(lake: str) -> None:
