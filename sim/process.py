@@ -26,9 +26,11 @@ from sim.checkers import Checkers
 from sim.keys import HASH_KEY
 from sim.loop import VirtualLoop, process_context
 from sim.network import Call, Network
+from sim.nonces import MASTERS, weak_random
 from sim.observed import History, ObservedEngine
 from sim.plan import Plan
 from sim.store import Link, RemoteEngine
+from sim.users import PlainPasswords
 from sim.violation import Violation
 
 ROOT = "/data"
@@ -83,9 +85,12 @@ class Process:
             stored_ids=plan.stored_ids,
             stored_letters=plan.stored_letters,
             slice_queues=plan.slice_queues,
+            masters=MASTERS if plan.has("encryption") else None, random=weak_random(self._entropy),
         )  # fmt: skip
+        self._history.nonces.reads_by(host.loop.encryption)
         self.broker = Broker(host, self._entropy.getrandbits)
         self.broker.keys.attach(KeyTable(HASH_KEY), lambda _: None)
+        self.broker.users.attach(PlainPasswords(), lambda _: None)
         await self.check_state()
 
     async def stop(self) -> None:
@@ -142,7 +147,7 @@ class Process:
 
     def _on_trouble(self, trouble: str) -> None:
         """Problems that the broker survives: all but a full disk, and a hold that spans too much, are bugs."""
-        if "disk full" not in trouble and not trouble.startswith("hold "):
+        if "disk full" not in trouble and not trouble.startswith(("hold ", "upkeep waits for the store")):
             self._report(Violation("I11", trouble))
 
     # -- requests -----------------------------------------------------------------------------------------------------

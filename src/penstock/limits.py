@@ -95,6 +95,8 @@ heartbeats do not end a session."""
 
 PARTITIONS_MAX = 256
 QUEUES_MAX = 10_000
+SHARDS_MAX = 1_024
+"""Of a store. A message id has 12 bits for the shard."""
 GROUPS_PER_QUEUE_MAX = 1_000
 MEMBERS_PER_GROUP_MAX = PARTITIONS_MAX
 """More members than partitions would have nothing to do."""
@@ -158,7 +160,8 @@ KEY_NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,255}"
 KEY_OVERLAP_MS = 24 * 3_600_000
 KEY_OVERLAP_MS_MAX = 30 * 86_400_000
 """After a rotation, how long the former secret is accepted: by default, and at most."""
-KEY_RATE_MAX = 1_000_000_000
+RATE_MAX = 10**12
+"""Of a rate: requests, messages or bytes per second, minute or hour."""
 JWT_BYTES_MAX = 8 * KIB
 JWT_LIFETIME_S_MAX = 900
 """From `iat` to `exp`: a token cannot be revoked, so it must not live long."""
@@ -170,6 +173,21 @@ JWKS_KEYS_MAX = 64
 JWKS_REFRESH_S = 600
 JWKS_REFRESH_S_MIN = 60
 """Between two fetches of a key set: as a rule, and at least, if a token names an unknown key."""
+USERS_MAX = 1_000
+EMAIL_PATTERN = r"[^@\s\x00-\x1f\x7f]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,188}[A-Za-z0-9])?"
+PASSWORD_CHARS_MIN = 12
+PASSWORD_CHARS_MAX = 256
+"""A longer text would cost time before it is hashed."""
+PASSWORD_CHECKS_MAX = 2
+"""Passwords that are hashed at once: each takes 19 MiB and a core for 20 ms."""
+PASSWORD_CHECKS_WAITING_MAX = 16
+SESSION_S_MAX = 12 * 3_600
+SESSION_IDLE_S_MAX = 3_600
+"""A login ends after so long, and after so long without a request."""
+SESSIONS_MAX = 10_000
+TICKET_MS = 30_000
+TICKETS_MAX = 10_000
+"""One-use tickets of WebSockets that are not used yet; the oldest are forgotten."""
 FAILURES_PER_MINUTE = 10
 """Wrong credentials of one address; then each failure is answered 429, for a time that doubles."""
 FAILURE_BACKOFF_S_MAX = 900

@@ -32,6 +32,8 @@ from penstock.batch import Batch, build, layout
 from penstock.broker.service import Broker
 from penstock.broker.types import LeaseReply, ProducerSeq, PublishPart
 from penstock.core.commands import (
+    AddUser,
+    ChangeUser,
     Claim,
     CreateKey,
     DeleteLetters,
@@ -40,6 +42,7 @@ from penstock.core.commands import (
     Letter,
     Part,
     RedriveLetters,
+    RemoveUser,
     RemoveWebhook,
     RevokeKey,
     RotateKey,
@@ -425,6 +428,26 @@ async def tell_of_keys(root: Path) -> None:
     await engine.close()
 
 
+async def tell_of_users(root: Path) -> None:
+    """The same, and then people: added, changed and removed, around a snapshot."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(7)
+    engine, host, _ = await _open(root, clock, dice)
+    for name, role in (("ada", "admin"), ("bob", "viewer"), ("eve", "operator")):
+        await host.loop.submit(AddUser(f"{name}@example.com", role, f"$argon2id${name}", "key0"))
+    await host.loop.submit(ChangeUser("bob@example.com", "operator"))
+    await host.upkeep.round()
+    await host.close(final_snapshot=False)
+    await engine.close()
+    clock.advance(1_000)
+    engine, host, _ = await _open(root, clock, dice)
+    await host.loop.submit(ChangeUser("ada@example.com", hash="$argon2id$new"))
+    await host.loop.submit(RemoveUser("eve@example.com"))
+    await host.loop.submit(AddUser("zoe@example.com", "viewer", "$argon2id$zoe"))
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
 async def tell_of_routing(root: Path) -> None:
     """The same, and then a queue whose keys are routed by hash slots, and which grows, around a snapshot."""
     await tell(root)
@@ -468,7 +491,7 @@ async def tell_of_encryption(root: Path) -> None:
 
 STORIES: dict[str, Story] = {
     "": tell, "-members": tell_of_members, "-letters": tell_of_letters, "-schedules": tell_of_schedules,
-    "-webhooks": tell_of_webhooks, "-keys": tell_of_keys,
+    "-webhooks": tell_of_webhooks, "-keys": tell_of_keys, "-users": tell_of_users,
     "-holds": tell_of_holds, "-groups": tell_of_groups, "-ids": tell_of_ids, "-routing": tell_of_routing,
     "-chunks": tell_of_chunks,
     "-encryption": tell_of_encryption,

@@ -49,9 +49,10 @@ from penstock.core.state.letter_chunks import DeadLetter, LetterChunk, encoded_b
 from penstock.core.state.members import Membership
 from penstock.core.state.retries import Retries, Retry
 from penstock.core.state.stored_chunk import ReadStored, StoredChunk, nothing_stored
+from penstock.core.state.users import StoredUser
 
 COMPARABLE = 1
-"""Agendas as sorted lists of what is valid in them; what everybody wrote before there was the other form."""
+"""Agendas as sorted lists of what is valid in them; the form of earlier versions."""
 CAPTURED = 4
 """Agendas, client ids and dead letters as they are: arrays, and chunks that lie elsewhere. Version 3 had dead letters
 as a list, version 2 also client ids."""
@@ -110,6 +111,7 @@ def _dump_fields(shard: Shard, form: int) -> dict[str, Any]:
         # Absent where there are none, so that a state from before there were any is still written as it was.
         **({"webhooks": [copy(hook) for _, hook in sorted(shard.webhooks.items())]} if shard.webhooks else {}),
         **({"keys": [key for _, key in sorted(shard.keys.items())]} if shard.keys else {}),
+        **({"users": [user for _, user in sorted(shard.users.items())]} if shard.users else {}),
     }
 
 
@@ -143,6 +145,9 @@ def load(values: dict[str, Any], read: ReadStored = nothing_stored, *, replaying
     for entry in values.get("keys", ()):
         stored = msgspec.convert(entry, StoredKey)
         shard.keys[stored.id] = stored
+    for entry in values.get("users", ()):
+        user = msgspec.convert(entry, StoredUser)
+        shard.users[user.email] = user
     for at, key, runs in values.get("transactions", ()):
         shard.transactions[key] = Transacted(at, key, [msgspec.convert(run, TransactedRun) for run in runs])
     for name, max_bytes, index, offsets, set_at, lost_at in values.get("holds", ()):

@@ -37,6 +37,7 @@ def serve(
     grpc: Annotated[str | None, _flag("grpc", metavar="HOST:PORT")] = None,
     store: Annotated[str | None, _flag("store", metavar="URL")] = None,
     fsync: Annotated[str | None, _flag("fsync")] = None,
+    shards: Annotated[int | None, _flag("shards", metavar="N")] = None,
     lake: Annotated[str | None, _flag("lake", metavar="DIR")] = None,
     auto_create: Annotated[bool | None, _flag("auto_create")] = None,
     dialect: Annotated[list[str] | None, _flag("dialect")] = None,
@@ -46,6 +47,8 @@ def serve(
     environment: Annotated[str | None, _flag("environment", metavar="NAME")] = None,
     environment_color: Annotated[str | None, _flag("environment_color")] = None,
     mask: Annotated[list[str] | None, _flag("mask", metavar="FIELD")] = None,
+    trace: Annotated[str | None, _flag("trace", metavar="URL")] = None,
+    trace_sample: Annotated[float | None, _flag("trace_sample", metavar="SHARE")] = None,
     allowed_host: Annotated[list[str] | None, _flag("allowed_host", metavar="NAME")] = None,
     allowed_origin: Annotated[list[str] | None, _flag("allowed_origin", metavar="ORIGIN")] = None,
     auth: Annotated[str | None, _flag("auth")] = None,
@@ -55,6 +58,20 @@ def serve(
     tls_cert: Annotated[str | None, _flag("tls_cert", metavar="FILE")] = None,
     tls_key: Annotated[str | None, _flag("tls_key", metavar="FILE")] = None,
     tls_client_ca: Annotated[str | None, _flag("tls_client_ca", metavar="FILE")] = None,
+    tls_client_crl: Annotated[str | None, _flag("tls_client_crl", metavar="FILE")] = None,
+    limit_address_requests: Annotated[str | None, _flag("limit_address_requests", metavar="RATE")] = None,
+    limit_address_failures: Annotated[int | None, _flag("limit_address_failures", metavar="NUMBER")] = None,
+    limit_key_requests: Annotated[str | None, _flag("limit_key_requests", metavar="RATE")] = None,
+    limit_key_messages: Annotated[str | None, _flag("limit_key_messages", metavar="RATE")] = None,
+    limit_key_bytes: Annotated[str | None, _flag("limit_key_bytes", metavar="RATE")] = None,
+    limit_key_streams: Annotated[int | None, _flag("limit_key_streams", metavar="NUMBER")] = None,
+    limit_key_in_flight: Annotated[int | None, _flag("limit_key_in_flight", metavar="NUMBER")] = None,
+    limit_namespace_requests: Annotated[str | None, _flag("limit_namespace_requests", metavar="RATE")] = None,
+    limit_namespace_messages: Annotated[str | None, _flag("limit_namespace_messages", metavar="RATE")] = None,
+    limit_namespace_bytes: Annotated[str | None, _flag("limit_namespace_bytes", metavar="RATE")] = None,
+    limit_queue_streams: Annotated[int | None, _flag("limit_queue_streams", metavar="NUMBER")] = None,
+    limit_queue_in_flight: Annotated[int | None, _flag("limit_queue_in_flight", metavar="NUMBER")] = None,
+    log_mask: Annotated[list[str] | None, _flag("log_mask", metavar="PATH")] = None,
     insecure_plaintext_listen: Annotated[bool | None, _flag("insecure_plaintext_listen")] = None,
     encryption_key: Annotated[str | None, _flag("encryption_key", metavar="FILE")] = None,
     encrypt_all: Annotated[bool | None, _flag("encrypt_all")] = None,
@@ -80,7 +97,7 @@ def serve(
     from penstock.server import lifecycle
     from penstock.server.logging import configure_logging
 
-    configure_logging(settings.log_format, settings.log_level)
+    configure_logging(settings.log_format, settings.log_level, settings.log_mask)
     code = lifecycle.run(settings)
     raise typer.Exit(code)
 
