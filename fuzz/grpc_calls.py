@@ -107,7 +107,7 @@ class Bench:
                     if isinstance(outcome, Exception):
                         raise outcome
                 else:
-                    await STREAMS[name](self._edge, client)  # type: ignore[arg-type]
+                    await STREAMS[name](self._edge, client, None)  # type: ignore[arg-type]
         except PenstockError as error:
             assert status_of(error) not in _NEVER, error
             assert sum(len(value) for _, value in trailing_metadata(error)) < 8_000

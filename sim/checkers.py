@@ -88,6 +88,9 @@ class Checkers:
             "keys.create": lambda _, reply: ledger.keys.check_shown(reply),
             "keys.rotate": lambda _, reply: ledger.keys.check_shown(reply),
             "keys.revoke": lambda _, reply: ledger.keys.check_revoked(reply),
+            "users.add": lambda _, reply: ledger.users.check_shown(reply),
+            "users.change": lambda _, reply: ledger.users.check_shown(reply),
+            "users.remove": lambda _, reply: ledger.users.check_removed(reply),
         }
 
     def answer(self, call: Call, reply: Any) -> None:
@@ -113,6 +116,7 @@ class Checkers:
             or (isinstance(error, NotFound) and call.method in ("redrives.stop", "redrives.start"))
             or (isinstance(error, NotFound) and call.method.startswith("schedules."))
             or (isinstance(error, NotFound | Conflict) and call.method in ("keys.rotate", "keys.revoke"))
+            or (isinstance(error, NotFound | Conflict) and call.method.startswith("users."))
             or (isinstance(error, InvalidRequest) and call.method == "readers.keep")
             or (isinstance(error, InvalidRequest) and call.method in ("queues.put", "log.read") and has("deletes"))
             or (type(error) is Conflict and call.method in ("queues.purge", "queues.delete", "holds.set"))

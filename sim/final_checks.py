@@ -54,6 +54,8 @@ class FinalChecks:
     async def _check_figures(self) -> None:
         if self._ledger.keys.seen:
             self._ledger.keys.check_list(await self._network.call("keys.list"))
+        if self._ledger.users.states:
+            self._ledger.users.check_list(await self._network.call("users.list"))
         for queue in list(self._ledger.queues.values()):
             before = sum(len(partition.dead) for partition in queue.partitions)
             reply = await self._network.call("dead_letters.page", queue.path, limit=PAGE)

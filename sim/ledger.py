@@ -29,6 +29,7 @@ from sim.keys import LedgerKeys
 from sim.memberships import Memberships
 from sim.schedules import Schedules
 from sim.sent_messages import Sent, token_of
+from sim.users import LedgerUsers
 from sim.violation import Violation
 from sim.windows import Windows, check_scope
 
@@ -63,6 +64,7 @@ class Ledger:
         self.windows = Windows()
         self.holds = Holds()
         self.keys = LedgerKeys()
+        self.users = LedgerUsers()
         self.kept: dict[tuple[int, str], list[tuple[int, dict[str, int]]]] = {}
         """(queue, reader) -> all stored positions with their times, the latest last; empty: deleted."""
         self._sent = sent
@@ -101,6 +103,8 @@ class Ledger:
             records.KeyCreated: self.keys.created,
             records.KeyRotated: self.keys.rotated,
             records.KeyRevoked: self.keys.was_revoked,
+            records.UserSet: self.users.set,
+            records.UserRemoved: self.users.removed,
             records.HoldEnded: lambda record: self.holds.ended(record, self.queues.values()),
         }
 

@@ -29,6 +29,7 @@ from sim.network import Network, NoAnswer
 from sim.operator import Operator
 from sim.plan import Plan
 from sim.sent_messages import KEYS, TENANTS, Sent
+from sim.users import UserAdministrator
 
 
 class Workload:
@@ -73,6 +74,7 @@ class Workload:
             self.spawn(Archiver(self).live())
         if plan.has("api_keys"):
             self.spawn(KeyAdministrator(self).live())
+            self.spawn(UserAdministrator(self).live())
         self.spawn(operator.meddle())
 
     def spawn(self, client: Coroutine[Any, Any, None]) -> None:

@@ -158,7 +158,8 @@ KEY_NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,255}"
 KEY_OVERLAP_MS = 24 * 3_600_000
 KEY_OVERLAP_MS_MAX = 30 * 86_400_000
 """After a rotation, how long the former secret is accepted: by default, and at most."""
-KEY_RATE_MAX = 1_000_000_000
+RATE_MAX = 10**12
+"""Of a rate: requests, messages or bytes per second, minute or hour."""
 JWT_BYTES_MAX = 8 * KIB
 JWT_LIFETIME_S_MAX = 900
 """From `iat` to `exp`: a token cannot be revoked, so it must not live long."""
@@ -170,6 +171,21 @@ JWKS_KEYS_MAX = 64
 JWKS_REFRESH_S = 600
 JWKS_REFRESH_S_MIN = 60
 """Between two fetches of a key set: as a rule, and at least, if a token names an unknown key."""
+USERS_MAX = 1_000
+EMAIL_PATTERN = r"[^@\s\x00-\x1f\x7f]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,188}[A-Za-z0-9])?"
+PASSWORD_CHARS_MIN = 12
+PASSWORD_CHARS_MAX = 256
+"""A longer text would cost time before it is hashed."""
+PASSWORD_CHECKS_MAX = 2
+"""Passwords that are hashed at once: each takes 19 MiB and a core for 20 ms."""
+PASSWORD_CHECKS_WAITING_MAX = 16
+SESSION_S_MAX = 12 * 3_600
+SESSION_IDLE_S_MAX = 3_600
+"""A login ends after so long, and after so long without a request."""
+SESSIONS_MAX = 10_000
+TICKET_MS = 30_000
+TICKETS_MAX = 10_000
+"""One-use tickets of WebSockets that are not used yet; the oldest are forgotten."""
 FAILURES_PER_MINUTE = 10
 """Wrong credentials of one address; then each failure is answered 429, for a time that doubles."""
 FAILURE_BACKOFF_S_MAX = 900
@@ -229,7 +245,7 @@ PENDING_COMMANDS_MAX = 20_000
 WAITERS_MAX = 5_000
 """Parked long-polls of one shard."""
 HOT_BYTES_MAX = 16 * MIB
-"""Recent message bytes that a node keeps in memory; everything older is read from the log."""
+"""Memory of recent messages of a node; everything older is read from the log."""
 LAST_READ_BYTES_MAX = 16 * MIB
 """Bytes of the log that a node read last and keeps for the next read at the same position."""
 KEY_PRINTS_BYTES_MAX = 16 * MIB
@@ -241,6 +257,8 @@ SNAPSHOT_SLICE_QUEUES = 10
 """Small queues that a snapshot captures between two turns of the event loop."""
 STORED_IDS_MIN = 4_096
 """Client ids of a queue that are written to a blob together: fewer than this are part of each snapshot."""
+STORED_LETTERS_MIN = 128
+"""Dead letters that are written to a blob together: fewer than this are part of each snapshot."""
 
 # -- local engine -----------------------------------------------------------------------------------------------
 

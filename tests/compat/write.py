@@ -32,6 +32,8 @@ from penstock.batch import Batch, build, layout
 from penstock.broker.service import Broker
 from penstock.broker.types import LeaseReply, ProducerSeq, PublishPart
 from penstock.core.commands import (
+    AddUser,
+    ChangeUser,
     Claim,
     CreateKey,
     DeleteLetters,
@@ -40,6 +42,7 @@ from penstock.core.commands import (
     Letter,
     Part,
     RedriveLetters,
+    RemoveUser,
     RemoveWebhook,
     RevokeKey,
     RotateKey,
@@ -292,6 +295,27 @@ async def tell_of_ids(root: Path) -> None:
     await engine.close()
 
 
+async def tell_of_chunks(root: Path) -> None:
+    """The same, and then dead letters in a blob and in the snapshot, and a segment that partitions share."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(8)
+    engine, host, broker = await _open(root, clock, dice, stored_letters=2)
+    await broker.queues.put(MOVED, {"partitions": 2})
+    await broker.messages.publish([PublishPart(MOVED, _keyed(6))])
+    for error in ("no", "no", "später"):
+        for run in (await broker.messages.lease(MOVED, max=1)).runs:
+            await broker.messages.reject([f"{run.receipt}{run.offset}"], error=error)
+        clock.advance(10)
+    await host.upkeep.round()
+    await host.upkeep.round()
+    for run in (await broker.messages.lease(MOVED, max=1)).runs:
+        await broker.messages.reject([f"{run.receipt}{run.offset}"], error="no")
+    await host.upkeep.round()
+    await broker.messages.publish([PublishPart(MOVED, _keyed(1))])
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
 def _with_ids(numbers: Iterable[int]) -> Batch:
     """Messages that wait for a month, with client ids."""
     own: Any = {layout.ID: [b"id-%d" % each for each in numbers]}
@@ -404,6 +428,26 @@ async def tell_of_keys(root: Path) -> None:
     await engine.close()
 
 
+async def tell_of_users(root: Path) -> None:
+    """The same, and then people: added, changed and removed, around a snapshot."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(7)
+    engine, host, _ = await _open(root, clock, dice)
+    for name, role in (("ada", "admin"), ("bob", "viewer"), ("eve", "operator")):
+        await host.loop.submit(AddUser(f"{name}@example.com", role, f"$argon2id${name}", "key0"))
+    await host.loop.submit(ChangeUser("bob@example.com", "operator"))
+    await host.upkeep.round()
+    await host.close(final_snapshot=False)
+    await engine.close()
+    clock.advance(1_000)
+    engine, host, _ = await _open(root, clock, dice)
+    await host.loop.submit(ChangeUser("ada@example.com", hash="$argon2id$new"))
+    await host.loop.submit(RemoveUser("eve@example.com"))
+    await host.loop.submit(AddUser("zoe@example.com", "viewer", "$argon2id$zoe"))
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
 async def tell_of_routing(root: Path) -> None:
     """The same, and then a queue whose keys are routed by hash slots, and which grows, around a snapshot."""
     await tell(root)
@@ -447,8 +491,9 @@ async def tell_of_encryption(root: Path) -> None:
 
 STORIES: dict[str, Story] = {
     "": tell, "-members": tell_of_members, "-letters": tell_of_letters, "-schedules": tell_of_schedules,
-    "-webhooks": tell_of_webhooks, "-keys": tell_of_keys,
+    "-webhooks": tell_of_webhooks, "-keys": tell_of_keys, "-users": tell_of_users,
     "-holds": tell_of_holds, "-groups": tell_of_groups, "-ids": tell_of_ids, "-routing": tell_of_routing,
+    "-chunks": tell_of_chunks,
     "-encryption": tell_of_encryption,
 }  # fmt: skip
 """The end of the name of the journal's directory -> its content."""

@@ -6,9 +6,11 @@ import asyncio
 import os
 import signal
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import asyncpg
 import pytest
+from patience import until
 from postgres_server import PostgresServer
 
 from penstock.engines.postgres.engine import PostgresEngine
@@ -72,8 +74,7 @@ async def check_load(url: str, disturb, **options) -> None:
         load = asyncio.ensure_future(publish_until(box, stopped, acked))
         await disturb(acked)
         count = len(acked)
-        while len(acked) < count + 20:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(acked) >= count + 20)
         stopped.set()
         await load
         assert not box.failures
@@ -86,8 +87,7 @@ def test_ended_sessions_lose_and_repeat_nothing(postgres):
         async with admin(postgres) as connection:
             for _ in range(20):
                 count = len(acked)
-                while len(acked) < count + 3:
-                    await asyncio.sleep(0.005)
+                await until(lambda: len(acked) >= count + 3)  # noqa: B023
                 await connection.execute(f"select pg_terminate_backend(pid) from ({SESSIONS}) s")
 
     asyncio.run(check_load(postgres.url(), disturb))
@@ -97,8 +97,7 @@ def test_a_killed_server_loses_and_repeats_nothing(own_server):
     async def disturb(acked: list[bytes]) -> None:
         for _ in range(4):
             count = len(acked)
-            while len(acked) < count + 10:
-                await asyncio.sleep(0.01)
+            await until(lambda: len(acked) >= count + 10)  # noqa: B023
             await asyncio.to_thread(own_server.kill)
             await asyncio.to_thread(own_server.start)
 
@@ -138,8 +137,11 @@ async def synchronous_pair(primary: PostgresServer) -> PostgresServer:
     async with admin(primary) as connection:
         await connection.execute("alter system set synchronous_standby_names = 'standby'")
         await connection.execute("select pg_reload_conf()")
-        while not await connection.fetchval("select count(*) from pg_stat_replication where sync_state = 'sync'"):
-            await asyncio.sleep(0.05)
+        synchronous = 0
+        while not synchronous:
+            synchronous = await connection.fetchval(
+                "select count(*) from pg_stat_replication where sync_state = 'sync'"
+            )
     return standby
 
 
@@ -188,16 +190,14 @@ def test_a_cancelled_wait_for_the_standby_is_no_success(own_server):
 
 def stop_children(parent: int) -> list[int]:
     children = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                with open(f"/proc/{entry}/stat") as file:
-                    fields = file.read().rsplit(")", 1)[1].split()
-            except OSError:
-                continue
-            if int(fields[1]) == parent:
-                os.kill(int(entry), signal.SIGSTOP)
-                children.append(int(entry))
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent:
+            os.kill(int(entry.name), signal.SIGSTOP)
+            children.append(int(entry.name))
     return children
 
 
@@ -208,8 +208,7 @@ def test_a_promoted_standby_has_everything_that_was_acknowledged(own_server):
             url = own_server.url().replace(f":{own_server.port}/", f":{own_server.port},127.0.0.1:{standby.port}/")
 
             async def disturb(acked: list[bytes]) -> None:
-                while len(acked) < 30:
-                    await asyncio.sleep(0.01)
+                await until(lambda: len(acked) >= 30)
                 await asyncio.to_thread(own_server.kill)
                 await asyncio.to_thread(standby.promote)
 

@@ -17,6 +17,7 @@ from penstock.transports.http import HttpApp
 from penstock.transports.websocket import WebSockets
 from penstock.transports.websocket.handshake import CODECS
 from penstock.transports.websocket.session import WebSocketSession
+from penstock.transports.websocket.sockets import Admitted
 from penstock.wire import stream
 
 
@@ -34,7 +35,7 @@ def parse_frame(data: bytes) -> tuple[int, bytes]:
 class Client:
     """One connection. Received frames are kept in order, and tests wait for them by type."""
 
-    def __init__(self, sockets: WebSockets, protocol: str = stream.JSON_PROTOCOL):
+    def __init__(self, sockets: WebSockets, protocol: str = stream.JSON_PROTOCOL, admitted: Admitted | None = None):
         self.received: list[dict[str, Any]] = []
         self.frames: list[bytes] = []
         self.closed_with: int | None = None
@@ -43,8 +44,10 @@ class Client:
         self._opcode = 1 if protocol == stream.JSON_PROTOCOL else 2
         self._something = asyncio.Event()
         self._ids = iter(range(1, 10**6))
-        self.session = WebSocketSession(sockets, CODECS[protocol], self)
-        assert self.received.pop()["type"] == "hello"
+        self.followed: list[Any] = []
+        self.session = WebSocketSession(sockets, CODECS[protocol], self, admitted)
+        self.hello = self.received.pop()
+        assert self.hello["type"] == "hello"
 
     # Called by the session.
 
@@ -63,10 +66,16 @@ class Client:
     def freed(self) -> None:
         self.freed_count += 1
 
+    def follow(self, _auth: Any, principal: Any) -> None:
+        self.followed.append(principal)
+
     # Called by tests.
 
     def send(self, **frame: Any) -> None:
         self.session.receive(self._codec.encode(frame))
+
+    def close_quietly(self) -> None:
+        self.send(type="bye")
 
     async def ask(self, **frame: Any) -> dict[str, Any]:
         """Send a frame and wait for its reply."""

@@ -30,7 +30,8 @@ AUDITED = frozenset(
         "dead_letters.delete", "redrives.start", "redrives.stop", "schedules.put", "schedules.remove",
         "schedules.pause", "webhooks.create", "webhooks.change", "webhooks.remove", "webhooks.pause",
         "webhooks.resume", "webhooks.rotate", "webhooks.test", "webhooks.resend", "holds.set", "holds.remove",
-        "keys.create", "keys.rotate", "keys.revoke", "erasure.erase", "erasure.rotate",
+        "keys.create", "keys.rotate", "keys.revoke", "users.add", "users.change", "users.remove", "erasure.erase",
+        "erasure.rotate",
     }
 )  # fmt: skip
 """Methods of the facade whose calls are recorded, whatever becomes of them."""
@@ -49,5 +50,5 @@ def object_of(arguments: tuple[Any, ...]) -> str:
     if not arguments:
         return ""
     first = arguments[0]
-    name = first if isinstance(first, str) else getattr(first, "name", "") or getattr(first, "queue", "")
-    return str(name)[:256]
+    names = (getattr(first, field, "") for field in ("name", "email", "queue"))
+    return str(first if isinstance(first, str) else next(filter(None, names), ""))[:256]

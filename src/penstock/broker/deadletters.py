@@ -20,7 +20,8 @@ from penstock.broker.types import DeliveredRun, FoundLetter, Submit
 from penstock.core import commands
 from penstock.core.records import Published
 from penstock.core.state import Queue
-from penstock.core.state.dead_letters import DeadLetter, Position, count_letters, oldest_first, position_at
+from penstock.core.state.dead_letters import Position, count_letters, oldest_first, position_at
+from penstock.core.state.letter_chunks import DeadLetter
 from penstock.errors import InvalidRequest, QueueNotFound
 from penstock.ids import QueuePath, ulid_text, ulid_value
 from penstock.runtime.stored import DamagedMessages, NotAtHand, when_at_hand

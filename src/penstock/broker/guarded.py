@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from penstock.broker.audit import AUDITED, AuditTrail, object_of
+from penstock.broker.metering import Metering
 from penstock.errors import Forbidden, NotFound, PenstockError
 from penstock.ids import parse_queue
 from penstock.security.principal import Principal
@@ -260,13 +261,13 @@ def _list_webhooks(principal: Principal, broker: Broker, *, queue: str | None, p
     return type(reply)(found[(page - 1) * limit : page * limit], len(found), page, limit)
 
 
-def _as_principal(method: str) -> View:
-    """The call with the principal as `by`: the room of keys compares the scopes itself."""
+def _as_principal(room: str, method: str) -> View:
+    """The call with the principal as `by`: the rooms of keys and people compare the scopes themselves."""
 
     def call(principal: Principal, broker: Broker, *arguments: Any, **options: Any) -> Any:
         if not principal.has("key.admin"):
             principal.demand_everywhere("key.admin")
-        return getattr(broker.keys, method)(*arguments, **options, by=principal)
+        return getattr(getattr(broker, room), method)(*arguments, **options, by=principal)
 
     return call
 
@@ -277,10 +278,14 @@ VIEWS: dict[str, View] = {
     "stats.rows": _overview,
     "schedules.list": _list_schedules,
     "webhooks.list": _list_webhooks,
-    "keys.list": _as_principal("list"),
-    "keys.create": _as_principal("create"),
-    "keys.rotate": _as_principal("rotate"),
-    "keys.revoke": _as_principal("revoke"),
+    "keys.list": _as_principal("keys", "list"),
+    "keys.create": _as_principal("keys", "create"),
+    "keys.rotate": _as_principal("keys", "rotate"),
+    "keys.revoke": _as_principal("keys", "revoke"),
+    "users.list": _as_principal("users", "list"),
+    "users.add": _as_principal("users", "add"),
+    "users.change": _as_principal("users", "change"),
+    "users.remove": _as_principal("users", "remove"),
 }
 """Methods that answer with less, or on behalf of the principal."""
 
@@ -292,9 +297,13 @@ ROOMS = frozenset(name.partition(".")[0] for name in (*RULES, *VIEWS) if "." in 
 class _Guarded:
     """The facade, or one of its rooms. Guarded methods are made at their first use and kept."""
 
-    def __init__(self, principal: Principal, broker: Broker, audit: AuditTrail | None, target: object, path: str = ""):
+    def __init__(
+        self, principal: Principal, broker: Broker, audit: AuditTrail | None, metering: Metering | None, target: object,
+        path: str = "",
+    ):  # fmt: skip
         self._principal = principal
         self._audit = audit
+        self._metering = metering
         self._broker = broker
         self._target = target
         self._path = path
@@ -305,7 +314,8 @@ class _Guarded:
             return getattr(self._target, name)
         found: Any
         if path in ROOMS:
-            found = _Guarded(self._principal, self._broker, self._audit, getattr(self._target, name), f"{path}.")
+            target = getattr(self._target, name)
+            found = _Guarded(self._principal, self._broker, self._audit, self._metering, target, f"{path}.")
         elif path in VIEWS:
             found = self._viewed(path, VIEWS[path])
         elif path in RULES:
@@ -319,6 +329,8 @@ class _Guarded:
 
     def _checked(self, path: str, rule: Rule, method: Callable[..., Any]) -> Callable[..., Any]:
         principal, broker, audit = self._principal, self._broker, self._audit
+        if self._metering is not None:
+            method = self._metering.wrap(path, method, principal)
 
         def call(*arguments: Any, **options: Any) -> Any:
             try:
@@ -360,6 +372,8 @@ class _Guarded:
         return call
 
 
-def guarded_broker(broker: Broker, principal: Principal, audit: AuditTrail | None = None) -> Broker:
+def guarded_broker(
+    broker: Broker, principal: Principal, audit: AuditTrail | None = None, metering: Metering | None = None
+) -> Broker:
     """The broker for calls of this principal."""
-    return cast("Broker", _Guarded(principal, broker, audit, broker))
+    return cast("Broker", _Guarded(principal, broker, audit, metering, broker))

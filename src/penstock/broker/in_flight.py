@@ -45,6 +45,12 @@ class InFlight:
     def __init__(self, view: ShardView):
         self._view = view
 
+    def count(self, queue: str) -> int:
+        """The messages of a queue that leases hold, of all groups; 0 if there is no such queue."""
+        found = self._view.find_queue(queue)
+        partitions = found.partitions if found is not None else ()
+        return sum(progress.leased.count for each in partitions for progress in each.progress.values())
+
     async def receipts(
         self, ids: Sequence[str], *, queue: QueuePath | None = None, group: str | None = None, consumer: str = ""
     ) -> list[str | None]:

@@ -37,6 +37,7 @@ from penstock.broker.schedules import Schedules
 from penstock.broker.series import Series
 from penstock.broker.stats import Stats
 from penstock.broker.types import Entropy
+from penstock.broker.users import Users
 from penstock.broker.vault import Vault
 from penstock.broker.webhooks import Webhooks
 from penstock.core.config import DEFAULT
@@ -81,6 +82,7 @@ class Broker:
         self.webhooks = Webhooks(view, submit, intake, entropy, vault)
         self.erasure = Erasure(view, submit, confirmations)
         self.keys = Keys(view, submit, entropy)
+        self.users = Users(view, submit)
         self.explanations = Explanations(view, self.webhooks, self.stats)
         self.events = Events(view, EventLog(loop), MessageHistory(loop), identity)
         self.feed = Feed(view)

@@ -359,6 +359,29 @@ class RevokeKey(NamedTuple):
     id: str
 
 
+# -- people -----------------------------------------------------------------------------------------------------
+
+
+class AddUser(NamedTuple):
+    email: str
+    role: str
+    hash: str
+    """Of the password, as `security/passwords.py` makes it."""
+    creator: str = ""
+
+
+class ChangeUser(NamedTuple):
+    """Another role or another password; empty: as before."""
+
+    email: str
+    role: str = ""
+    hash: str = ""
+
+
+class RemoveUser(NamedTuple):
+    email: str
+
+
 # -- messages that were given up --------------------------------------------------------------------------------
 
 
@@ -435,5 +458,5 @@ Command: TypeAlias = (
     | StartRedrive | RedriveLetters | EndRedrive | DeleteLetters | PruneLetters | Open | Tick
     | SetSchedule | PauseSchedule | RemoveSchedule
     | KeepOffsets | ForgetOffsets | SetWebhook | RotateWebhook | SwitchWebhook | RemoveWebhook
-    | SetHold | EndHold | CreateKey | RotateKey | RevokeKey
+    | SetHold | EndHold | CreateKey | RotateKey | RevokeKey | AddUser | ChangeUser | RemoveUser
 )  # fmt: skip

@@ -445,6 +445,20 @@ class KeyRevoked(Fact, frozen=True, tag="key_revoked"):
     id: str
 
 
+class UserSet(Fact, frozen=True, tag="user"):
+    """A person was added, or has another role or another password. The journal has the hash of the password."""
+
+    email: str
+    role: str
+    hash: str
+    creator: str = ""
+    """The actor that added the person."""
+
+
+class UserRemoved(Fact, frozen=True, tag="user_removed"):
+    email: str
+
+
 class Trimmed(Fact, frozen=True, tag="trimmed"):
     """Retention: the log of this partition now begins here."""
 
@@ -460,7 +474,7 @@ Record: TypeAlias = (
     | RedriveStarted | Redriven | RedriveEnded | Expired | Cancelled | Rescheduled | Trimmed
     | ScheduleSet | SchedulePaused | ScheduleRemoved | ScheduleFired | ScheduleRefused | OffsetsKept
     | MemberJoined | MembersLeft | HandedOver | WebhookSet | WebhookRotated | WebhookState | WebhookRemoved
-    | HoldSet | HoldEnded | KeyCreated | KeyRotated | KeyRevoked
+    | HoldSet | HoldEnded | KeyCreated | KeyRotated | KeyRevoked | UserSet | UserRemoved
 )  # fmt: skip
 
 KINDS: tuple[type[Fact], ...] = (
@@ -470,5 +484,5 @@ KINDS: tuple[type[Fact], ...] = (
     Redriven, RedriveEnded, Expired, Cancelled, Rescheduled, Trimmed,
     ScheduleSet, SchedulePaused, ScheduleRemoved, ScheduleFired, ScheduleRefused, OffsetsKept,
     MemberJoined, MembersLeft, HandedOver, WebhookSet, WebhookRotated, WebhookState, WebhookRemoved, HoldSet, HoldEnded,
-    KeyCreated, KeyRotated, KeyRevoked,
+    KeyCreated, KeyRotated, KeyRevoked, UserSet, UserRemoved,
 )  # fmt: skip

@@ -28,6 +28,8 @@ class SiteOptions(NamedTuple):
 
 NO_OPTIONS = SiteOptions()
 PREFIX = "/ui/"
+LOGIN = "/ui/login"
+STATIC = "/ui/static/"
 SHARED_S = 1.0
 """Pages that are open several times share the renewal of their numbers for so long."""
 SHARED_MAX = 64
@@ -38,8 +40,7 @@ _ASKED_BY = (b"accept-encoding", b"authorization", b"cookie", b"x-api-key")
 class DashboardSite:
     """Answers requests of browsers. The pages are loaded with the first request: many servers never show one."""
 
-    def __init__(self, ask: Ask, options: SiteOptions = NO_OPTIONS):
-        self._ask = ask
+    def __init__(self, options: SiteOptions = NO_OPTIONS) -> None:
         self._options = options
         self._loaded = False
         self._shared: dict[tuple[object, ...], tuple[float, Page]] = {}
@@ -48,9 +49,15 @@ class DashboardSite:
         """Whether a request belongs to the dashboard. `/` has a page for browsers and JSON for other clients."""
         return path.startswith(PREFIX) or (path == "/" and b"text/html" in accept)
 
+    def is_open(self, path: str) -> bool:
+        """Whether a page needs no credential: the login page and the files of pages."""
+        return path == LOGIN or path.startswith(STATIC)
+
     async def respond(
-        self, method: str, path: str, query: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes
-    ) -> Page:
+        self, ask: Ask, visitor: str, method: str, path: str, query: bytes, headers: Sequence[tuple[bytes, bytes]],
+        body: bytes,
+    ) -> Page:  # fmt: skip
+        """`ask` calls the API as the visitor, whose name tells apart the pages of different visitors."""
         if not self._loaded:
             # In a thread: loading takes longer than the event loop may stand still.
             await asyncio.to_thread(_load)
@@ -58,13 +65,13 @@ class DashboardSite:
         from penstock.dashboard.site import respond
 
         if method != "GET" or (b"hx-request", b"true") not in headers:
-            return await respond(self._ask, self._options, method, path, query, headers, body)
-        key = path, query, *(pair for pair in headers if pair[0] in _ASKED_BY)
+            return await respond(ask, self._options, method, path, query, headers, body)
+        key = visitor, path, query, *(pair for pair in headers if pair[0] in _ASKED_BY)
         now = asyncio.get_running_loop().time()
         shared = self._shared.get(key)
         if shared is not None and now - shared[0] < SHARED_S:
             return shared[1]
-        page = await respond(self._ask, self._options, method, path, query, headers, body)
+        page = await respond(ask, self._options, method, path, query, headers, body)
         self._shared = {each: kept for each, kept in self._shared.items() if now - kept[0] < SHARED_S}
         if len(self._shared) < SHARED_MAX:
             self._shared[key] = now, page

@@ -16,6 +16,8 @@ class ApiReply(Protocol):
     def status(self) -> int: ...
     @property
     def body(self) -> bytes: ...
+    @property
+    def headers(self) -> Headers: ...
 
 
 Ask: TypeAlias = Callable[[str, str, Headers, bytes], Awaitable[ApiReply]]
@@ -50,16 +52,20 @@ class ApiError(Exception):
 class Api:
     """The API as one visitor may use it."""
 
-    def __init__(self, ask: Ask, credentials: Headers):
+    def __init__(self, ask: Ask, headers: Headers = ()):
+        """`headers` are sent with every call."""
         self._ask = ask
-        self._credentials = credentials
+        self._headers = headers
+        self.cookies: Headers = ()
+        """Headers of replies that set cookies."""
 
     async def call(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
         """The decoded reply; raises ApiError. A query parameter that is None is left out."""
         given = {name: value for name, value in query.items() if value is not None}
         target = quote(path) + (f"?{urlencode(given)}" if given else "")
         data = b"" if body is None else _encode(body)
-        reply = await self._ask(method, target, self._credentials + (_JSON if data else ()), data)
+        reply = await self._ask(method, target, self._headers + (_JSON if data else ()), data)
+        self.cookies += tuple(pair for pair in reply.headers if pair[0] == b"set-cookie")
         decoded: Any = _decode(reply.body) if reply.body else None
         if reply.status >= 400:
             raise ApiError(reply.status, decoded["error"])

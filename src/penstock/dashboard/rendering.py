@@ -5,6 +5,7 @@ Every value is escaped when it is inserted: payloads, keys, headers, names and e
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
 from functools import cache
@@ -13,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 from jinja2 import Environment, PackageLoader
+from jinja2.ext import Extension
 from markupsafe import Markup
 
 from penstock._version import __version__
@@ -20,6 +22,7 @@ from penstock.dashboard.assets import asset_url, assets
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 _MOST_COMPACT = 10_000
+_POSTED_FORM = re.compile(r'<form\b[^>]*\bmethod="post"[^>]*>')
 
 
 def now_ms() -> int:
@@ -121,17 +124,31 @@ def pretty(value: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
+class CsrfFields(Extension):
+    """Gives every form that is posted the token of the visitor's session, so that no template can forget it."""
+
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:  # noqa: ARG002
+        return _POSTED_FORM.sub(r"\g<0>{{ csrf_field(visit) }}", source)
+
+
+def csrf_field(visit: Any) -> Markup:
+    token = visit.session.get("csrf")
+    return Markup('<input type="hidden" name="csrf" value="{}">').format(token) if token else Markup("")
+
+
 @cache
 def _environment() -> Environment:
     found = Environment(
-        loader=PackageLoader("penstock.dashboard"), autoescape=True,
+        loader=PackageLoader("penstock.dashboard"), autoescape=True, extensions=[CsrfFields],
         trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     found.filters.update(
         duration=duration, when=when, number=number, rate=rate, size=size, short=short, spark=spark, pretty=pretty,
         absolute=absolute, fine=fine,
     )  # fmt: skip
-    found.globals.update(asset=asset_url, queue_url=queue_url, version=__version__, now_ms=now_ms)
+    found.globals.update(
+        csrf_field=csrf_field, asset=asset_url, queue_url=queue_url, version=__version__, now_ms=now_ms
+    )
     return found
 
 

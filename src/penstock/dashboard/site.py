@@ -10,10 +10,13 @@ from penstock.dashboard import SiteOptions
 from penstock.dashboard.api import Api, ApiError, Ask, Headers
 from penstock.dashboard.assets import assets
 from penstock.dashboard.views import (
+    access,
+    audit,
     dead_letters,
     groups,
     insight,
     jump,
+    keys,
     live,
     message,
     messages,
@@ -23,6 +26,7 @@ from penstock.dashboard.views import (
     queues,
     schedules,
     settings,
+    users,
     webhooks,
 )
 from penstock.dashboard.visit import SAFE_HEADERS, BadForm, Page, Visit
@@ -30,7 +34,6 @@ from penstock.dashboard.visit import SAFE_HEADERS, BadForm, Page, Visit
 View: TypeAlias = Callable[[Visit], Awaitable[Page]]
 
 QUEUE = r"/ui/q/(?P<ns>[^/]+)/(?P<task>[^/]+)/(?P<name>[^/]+)"
-_CREDENTIALS = (b"authorization", b"cookie", b"x-api-key")
 
 ROUTES: tuple[tuple[str, View], ...] = (
     ("/", overview.show),
@@ -70,6 +73,16 @@ ROUTES: tuple[tuple[str, View], ...] = (
     ("/ui/live", live.show),
     ("/ui/connections", insight.connections),
     ("/ui/analytics", insight.analytics),
+    ("/ui/login", access.login),
+    ("/ui/logout", access.logout),
+    ("/ui/password", access.password),
+    ("/ui/keys", keys.show),
+    ("/ui/keys/new", keys.create),
+    ("/ui/keys/(?P<key>[^/]+)/(?P<act>rotate|revoke)", keys.act),
+    ("/ui/users", users.show),
+    ("/ui/users/new", users.add),
+    ("/ui/users/(?P<email>[^/]+)/(?P<act>change|remove)", users.act),
+    ("/ui/audit", audit.show),
 )
 """(regular expression of the whole path, view)."""
 
@@ -83,17 +96,22 @@ async def respond(
     """The page of a request. A refused call of the API becomes an error page."""
     if path.startswith("/ui/static/"):
         return _asset(path.removeprefix("/ui/static/"), headers)
-    credentials: Headers = tuple((name, value) for name, value in headers if name in _CREDENTIALS)
+    api = Api(ask)
     try:
-        visit = Visit(Api(ask, credentials), method, path, query, headers, body, options)
+        visit = Visit(api, method, path, query, headers, body, options)
     except BadForm as error:
         return Page(400, str(error).encode(), b"text/plain; charset=utf-8")
+    if "csrf" in visit.form:
+        # The API compares it with that of the session, in each call that changes something.
+        api = visit.api = Api(ask, ((b"x-csrf-token", visit.form["csrf"].encode()),))
     if method not in ("GET", "HEAD", "POST"):
         return visit.page("problem.html", 405, title="Not possible", message=f"{method[:20]} is not possible here")
     for pattern, view in _COMPILED:
         if found := pattern.fullmatch(path):
             visit.names = found.groupdict()
             try:
+                if view is not access.login:
+                    visit.know(await api.get("/v1/session"))
                 return await view(visit)
             except ApiError as error:
                 return visit.page("problem.html", error.status, title=error.code, message=error.message)

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from penstock.dashboard import NO_OPTIONS, SiteOptions
 from penstock.dashboard.api import Api, Headers
 from penstock.dashboard.rendering import render
+from penstock.security.scopes import Scope, parse_scope_text
 
 FORM_BYTES_MAX = 4 * 2**20
 FORM_FIELDS_MAX = 1_000
@@ -26,6 +27,9 @@ SAFE_HEADERS: Headers = (
     # With `no-referrer` browsers would send `Origin: null` with forms, which the server refuses.
     (b"referrer-policy", b"same-origin"),
 )
+_ACCESS_PAGES = (
+    ("key.admin", "/ui/keys", "Keys"), ("key.admin", "/ui/users", "Users"), ("audit.read", "/ui/audit", "Audit"),
+)  # fmt: skip
 NOT_STORED: Headers = ((b"cache-control", b"no-store"),)
 
 
@@ -62,8 +66,29 @@ class Visit:
         named = dict(headers)
         self.is_fragment = named.get(b"hx-request") == b"true"
         """The request refreshes the live part of a page that is open."""
+        self.session: Mapping[str, Any] = {"kind": "none", "scopes": []}
+        """The identity of the visitor, as `/v1/session` has it."""
+        self._scopes: tuple[Scope, ...] = ()
         self._gzip = b"gzip" in named.get(b"accept-encoding", b"")
         self._cookies = _cookies(named.get(b"cookie", b""))
+
+    def know(self, session: Mapping[str, Any]) -> None:
+        self.session = session
+        self._scopes = tuple(map(parse_scope_text, session["scopes"]))
+
+    def may(self, verb: str, queue: str | None = None) -> bool:
+        """Whether the API would allow the visitor to do this: to the queue, or (without one) to any queue at all.
+
+        Pages offer nothing else. The API decides, whatever a page has offered.
+        """
+        return any(scope.verb == verb and (queue is None or scope.matches(queue)) for scope in self._scopes)
+
+    @property
+    def access_pages(self) -> tuple[tuple[str, str], ...]:
+        """The pages about keys, people and the audit trail that the visitor may see, with their names."""
+        if self.session["kind"] == "none":
+            return ()
+        return tuple((path, name) for verb, path, name in _ACCESS_PAGES if self.may(verb))
 
     @property
     def queue(self) -> str:
@@ -97,7 +122,12 @@ class Visit:
     def redirect(self, target: str, **query: str) -> Page:
         """Answer a form that was accepted: the browser continues with a GET."""
         location = quote(target) + (f"?{urlencode(query)}" if query else "")
-        return Page(303, b"", headers=(*SAFE_HEADERS, *NOT_STORED, (b"location", location.encode())))
+        return self.moved(location)
+
+    def moved(self, location: str) -> Page:
+        """Continue at this URL, with the cookies that the API set meanwhile."""
+        headers = (*SAFE_HEADERS, *NOT_STORED, *self.api.cookies, (b"location", location.encode()))
+        return Page(303, b"", headers=headers)
 
 
 def _pairs(text: bytes) -> list[tuple[str, str]]:

@@ -67,6 +67,7 @@ async def open_shard(
     memory: NodeMemory | None = None,
     far_entries: int = limits.FAR_ENTRIES_MIN,
     stored_ids: int = limits.STORED_IDS_MIN,
+    stored_letters: int = limits.STORED_LETTERS_MIN,
     slice_queues: int = limits.SNAPSHOT_SLICE_QUEUES,
     masters: MasterKeys | None = None,
     random: Callable[[int], bytes] = os.urandom,
@@ -111,6 +112,7 @@ async def open_shard(
         # Due entries are read in the middle of a decision, which cannot wait for a store.
         far_entries=far_entries if journal.traits.read_ms == 0 else UNLIMITED,
         stored_ids=stored_ids,
+        stored_letters=stored_letters,
         slice_queues=slice_queues,
         pace=Pace(clock),
         shard_changed=recovered.replayed > 0,

@@ -32,6 +32,8 @@ class StoredRun(NamedTuple):
     stop: int
 
 
+RECORD_BYTES = 800
+"""Memory of a record in memory beyond its frame: many small messages are bounded like a few large ones."""
 _DELAYS = layout.DELAY_MS | layout.DELIVER_AT_MS
 
 
@@ -108,12 +110,12 @@ class MessageLog:
             if hot_records is None:
                 hot_records = self._hot[place] = HotRecords()
             hot_records.append(record)
-            self._memory.recent.add(self, place, len(record.batch.frame))
+            self._memory.recent.add(self, place, len(record.batch.frame) + RECORD_BYTES)
 
     def cool(self, place: tuple[int, int]) -> int:
         """Drop the oldest record of this partition from memory; returns its bytes."""
         records = self._hot[place]
-        size = len(records.popleft().batch.frame)
+        size = len(records.popleft().batch.frame) + RECORD_BYTES
         if not records:
             del self._hot[place]
         return size
@@ -230,10 +232,10 @@ class MessageLog:
         hot = self._hot.get((queue, partition))
         index = self.indexes.get((queue, partition))
         stop = min(stop, hot.first_offset()) if hot else stop
-        if first >= stop:
+        if index is None or first >= stop:
             return
-        piece = index.at(first) if index is not None else 0
-        while index is not None and piece < len(index) and index.firsts[piece] < stop:
+        piece = index.at(first)
+        while piece < len(index) and index.firsts[piece] < stop:
             begin, end = max(first, index.firsts[piece]), min(stop, index.ends[piece])
             found = self._load((queue, partition), piece)
             for lost, after in found.erased:

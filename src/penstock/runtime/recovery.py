@@ -13,19 +13,22 @@ from penstock.core.apply import apply
 from penstock.core.offsets.agenda import ENTRY_BYTES, Read
 from penstock.core.rebuild import end_replay
 from penstock.core.records import GroupCreated, Published, QueueDeleted, QueuePurged
-from penstock.core.snapshot import ReadIds
 from penstock.core.state import Queue, Shard
+from penstock.core.state.stored_chunk import ReadStored
 from penstock.encryption.record_cipher import RecordCipher
 from penstock.journal.blobs import decode_snapshot
 from penstock.journal.codec import PREFIX, UnknownRecord, decode
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.journal.port import Damaged, EngineError, Place, ShardJournal
-from penstock.runtime.far import agenda_blobs_of, agenda_name, agendas_of, read_chunk
+from penstock.runtime import chunk_blobs
+from penstock.runtime.chunk_blobs import Peek, blob_name
+from penstock.runtime.far import agenda_blobs_of, agendas_of, read_chunk
 from penstock.runtime.index import PartitionIndex
 from penstock.runtime.log import MessageLog
 from penstock.runtime.node_memory import NodeMemory
 from penstock.runtime.stored import segment_name
-from penstock.runtime.stored_ids import Peek, id_blobs_of, read_ids
+from penstock.runtime.stored_ids import id_blobs_of
+from penstock.runtime.stored_letters import letter_blobs_of
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -45,7 +48,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     marks: list[Mark]
     next_segment: int
     named_blobs: set[int]
-    """Numbers of the blobs of agenda entries and client ids that it names."""
+    """Numbers of the blobs with chunks of state that it names."""
     sealed: int = 0
     """Up to this frame the journal may be left behind."""
 
@@ -92,7 +95,7 @@ async def _recover(
     start_name = "" if head is None else head.snapshot
     if head is not None:
         (data,) = await journal.fetch([Place(start_name, 0, await _size_of(journal, start_name))])
-        start = load_snapshot(start_name, data, partial(read_ids, await _id_blobs(journal)))
+        start = load_snapshot(start_name, data, partial(chunk_blobs.read_chunk, await _chunk_blobs(journal)))
     index, shard = start.index, start.shard
     log.indexes.update(start.pieces)
     if journal.tail.index < index:
@@ -130,12 +133,12 @@ async def _size_of(journal: ShardJournal, name: str) -> int:
     return size
 
 
-async def _id_blobs(journal: ShardJournal) -> Peek:
-    """A function that reads the blobs of client ids. A snapshot names parts of them in no order, so they are fetched
-    whole if they are not at hand."""
+async def _chunk_blobs(journal: ShardJournal) -> Peek:
+    """A function that reads the blobs of client ids and dead letters. A snapshot names parts of them in no order, so
+    they are fetched whole if they are not at hand."""
     if journal.traits.read_ms == 0:
         return journal.peek
-    blobs = await journal.list_blobs("ids-")
+    blobs = [*await journal.list_blobs("ids-"), *await journal.list_blobs("letters-")]
     fetched = await journal.fetch([Place(name, 0, size) for name, size in blobs])
     known = {name: data for (name, _), data in zip(blobs, fetched, strict=True)}
 
@@ -147,7 +150,7 @@ async def _id_blobs(journal: ShardJournal) -> Peek:
     return peek
 
 
-def load_snapshot(name: str, data: bytes, read: ReadIds) -> Snapshot:
+def load_snapshot(name: str, data: bytes, read: ReadStored) -> Snapshot:
     """Raises Damaged with the blob's name, whatever is wrong with it."""
     values = decode_snapshot(name, data)
     try:
@@ -173,7 +176,7 @@ def load_snapshot(name: str, data: bytes, read: ReadIds) -> Snapshot:
 
 def named_by(queue: Queue) -> frozenset[int]:
     """Blobs that the state of a queue is spread over."""
-    return frozenset(agenda_blobs_of(queue) | id_blobs_of(queue))
+    return frozenset(agenda_blobs_of(queue) | id_blobs_of(queue) | letter_blobs_of(queue))
 
 
 async def _check_pieces(journal: ShardJournal, log: MessageLog) -> None:
@@ -199,7 +202,7 @@ async def _check_agendas(journal: ShardJournal, shard: Shard) -> None:
     sizes = dict(await journal.list_blobs("agenda-"))
     for owned in (owned for queue in shard.queues.values() for owned in agendas_of(queue)):
         for chunk in owned.agenda.chunks():
-            name = agenda_name(chunk.blob)
+            name = blob_name("agenda", chunk.blob)
             if sizes.get(name, -1) < chunk.start + chunk.entries * ENTRY_BYTES:
                 found = f"ends after {sizes[name]} bytes" if name in sizes else "is missing"
                 raise Damaged(f"{name}, offset {chunk.start}: due times are stored here, but the blob {found}")

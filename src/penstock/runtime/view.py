@@ -19,11 +19,13 @@ from penstock.core.decide.keys import key_of
 from penstock.core.decide.schedules import schedule_of
 from penstock.core.decide.scopes import scopes_over
 from penstock.core.decide.settling import all_held
+from penstock.core.decide.users import user_of
 from penstock.core.decide.webhooks import webhook_of
 from penstock.core.explain import Explainer
 from penstock.core.state import FormerQueue, Hold, Queue, Schedule, Shard, Webhook
 from penstock.core.state.keys import StoredKey
 from penstock.core.state.leases import Lease
+from penstock.core.state.users import StoredUser
 from penstock.encryption.shard_encryption import ShardEncryption
 from penstock.errors import Conflict, DiskFull, QueueNotFound, Unavailable
 from penstock.journal.port import EngineError, OutOfSpace
@@ -173,6 +175,13 @@ class ShardView:
 
     def keys(self) -> Mapping[str, StoredKey]:
         return self._loop.shard.keys
+
+    def user(self, email: str) -> StoredUser:
+        """Raises NotFound."""
+        return user_of(self._loop.shard, email)
+
+    def users(self) -> Mapping[str, StoredUser]:
+        return self._loop.shard.users
 
     def holds(self) -> Mapping[str, Hold]:
         return self._loop.shard.holds

@@ -12,7 +12,7 @@ import hmac
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from penstock.security.buckets import Rate, TokenBucket
+from penstock.security.buckets import Rate
 from penstock.security.principal import Principal
 from penstock.security.scopes import Scope
 from penstock.security.secret import Secret
@@ -40,8 +40,6 @@ class KeyTable:
         assert len(self._hash_key) == HASH_KEY_BYTES
         self._by_hash: dict[bytes, Principal] = {}
         self._by_id: dict[str, tuple[bytes, ...]] = {}
-        self._buckets: dict[str, tuple[Rate, TokenBucket]] = {}
-        """Of the keys that have a rate."""
 
     def hash(self, text: str) -> bytes:
         """The form in which a key is stored."""
@@ -54,18 +52,12 @@ class KeyTable:
             return None
         return principal
 
-    def wait_s(self, id: str, now_s: float) -> float:
-        """Count a request of the key: 0 if its rate allows it, otherwise the seconds until it does."""
-        bucket = self._buckets.get(id)
-        return bucket[1].take(now_s) if bucket is not None else 0.0
-
     def replace(self, entries: Iterable[KeyEntry]) -> list[Principal]:
         """Accept exactly these keys from now on. Returns the principals that are accepted no longer."""
         before = set(self._by_hash.values())
         wanted = {entry.id: entry for entry in entries}
         for id in [id for id in self._by_id if id not in wanted]:
             self._forget(id)
-            self._buckets.pop(id, None)
         for entry in wanted.values():
             self._accept(entry)
         return sorted(before - set(self._by_hash.values()), key=lambda principal: principal.id)
@@ -76,19 +68,14 @@ class KeyTable:
         self._forget(entry.id)
         for hash, ends_at_ms in entry.hashes:
             known = kept.get(hash)
-            same = known is not None and (known.name, known.scopes, known.expires_at_ms) == (
-                entry.name, entry.scopes, ends_at_ms,
+            same = known is not None and (known.name, known.scopes, known.expires_at_ms, known.rate) == (
+                entry.name, entry.scopes, ends_at_ms, entry.rate,
             )  # fmt: skip
             self._by_hash[hash] = (
                 known if known is not None and same
-                else Principal("key", entry.id, entry.name, entry.scopes, ends_at_ms)
+                else Principal("key", entry.id, entry.name, entry.scopes, ends_at_ms, entry.rate)
             )  # fmt: skip
         self._by_id[entry.id] = tuple(hash for hash, _ in entry.hashes)
-        bucket = self._buckets.get(entry.id)
-        if entry.rate is None:
-            self._buckets.pop(entry.id, None)
-        elif bucket is None or bucket[0] != entry.rate:
-            self._buckets[entry.id] = (entry.rate, TokenBucket(entry.rate))
 
     def _forget(self, id: str) -> None:
         for hash in self._by_id.pop(id, ()):

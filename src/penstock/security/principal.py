@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.errors import Forbidden, QueueNotFound
+from penstock.security.buckets import Rate
 from penstock.security.scopes import Scope
 
 _BLIND_VERBS = ("metrics", "audit.read")
@@ -17,9 +18,11 @@ class Principal:
     """An API key, the subject of a JWT, a client certificate or a person. Scopes never change: a change of a key makes
     another principal."""
 
-    __slots__ = ("__weakref__", "_decided", "expires_at_ms", "id", "kind", "name", "scopes")
+    __slots__ = ("__weakref__", "_decided", "expires_at_ms", "id", "kind", "name", "rate", "scopes")
 
-    def __init__(self, kind: str, id: str, name: str, scopes: Sequence[Scope], expires_at_ms: int = 0):
+    def __init__(
+        self, kind: str, id: str, name: str, scopes: Sequence[Scope], expires_at_ms: int = 0, rate: Rate | None = None
+    ):
         self.kind = kind
         """`key`, `jwt`, `certificate` or `user`."""
         self.id = id
@@ -27,6 +30,8 @@ class Principal:
         self.scopes = tuple(scopes)
         self.expires_at_ms = expires_at_ms
         """0: it does not expire."""
+        self.rate = rate
+        """Of its requests, if it has one of its own."""
         self._decided: dict[tuple[str, str], bool] = {}
 
     def may(self, verb: str, queue: str) -> bool:

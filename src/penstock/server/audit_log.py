@@ -26,7 +26,7 @@ from penstock.errors import Unavailable
 from penstock.logs import get_logger
 from penstock.security.buckets import Rate, TokenBucket
 from penstock.security.principal import Principal
-from penstock.wire.audit import AuditEntry
+from penstock.wire.audit import AuditEntry, AuditStateReply
 
 NAME = "audit.log"
 FIRST = "0" * 64
@@ -115,6 +115,10 @@ class AuditLog:
             return [_decode(line) for line in deque(_lines(self._path), maxlen=limit)]
         behind = (entry for entry in map(_decode, _lines(self._path)) if entry.sequence > after)
         return list(islice(behind, limit))
+
+    def verify(self) -> AuditStateReply:
+        found = verify(self._path)
+        return AuditStateReply(found.entries, found.newest, found.problem)
 
     async def close(self) -> None:
         if self._tasks:

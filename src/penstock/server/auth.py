@@ -15,6 +15,7 @@ from penstock.errors import InvalidRequest
 from penstock.logs import get_logger
 from penstock.security.credentials import KeyTable
 from penstock.security.key_set import KeySet, key_source
+from penstock.security.passwords import PasswordHashes
 from penstock.security.secret import Secret
 from penstock.security.tokens import TokenVerifier
 from penstock.server.config import ConfigError, Settings
@@ -33,9 +34,11 @@ async def open_authenticator(
     settings: Settings, broker: Broker, clock: Clock, audit: AuditTrail | None
 ) -> Authenticator:
     """Make the bootstrap key if there are no keys. Raises ConfigError if the key set of the issuer cannot be read."""
-    table = KeyTable(Secret(private_key(HASH_KEY_NAME, settings.store, settings.data_dir)))
+    hash_key = Secret(private_key(HASH_KEY_NAME, settings.store, settings.data_dir))
     tokens = await _open_tokens(settings, clock) if settings.jwks else None
-    authenticator = Authenticator(broker, table, tokens, clock, audit)
+    authenticator = Authenticator(
+        broker, KeyTable(hash_key), tokens, clock, audit, settings.access_limits, PasswordHashes(hash_key)
+    )
     path = Path(settings.data_dir) / BOOTSTRAP_NAME
     if await broker.keys.bootstrap(partial(_write_private, path)):
         _log.warning("bootstrap_key_written", path=str(path))

@@ -48,6 +48,7 @@ class _Penstock(LazyCommandGroup):
         "encryption": CommandReference("penstock.server.encryption_cli", "encryption"),
         "store": CommandReference("penstock.server.store_cli", "store"),
         "keys": CommandReference("penstock.server.keys_cli", "keys"),
+        "users": CommandReference("penstock.server.users_cli", "users"),
         "tls": CommandReference("penstock.server.tls_cli", "tls"),
         "pipeline": CommandReference("penstock.server.pipeline_cli", "pipeline", "The pipeline"),
     }

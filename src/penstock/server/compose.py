@@ -38,7 +38,6 @@ from penstock.server.storage import DataDirectory
 from penstock.transports.auth import Authenticator
 from penstock.transports.http import HttpApp
 from penstock.transports.http.edge import Edge
-from penstock.transports.http.in_process import InProcessHttp
 from penstock.transports.webhooks.deliverer import WebhookDeliverer
 from penstock.transports.webhooks.guard import Guard, parse_networks
 from penstock.transports.webhooks.lazy_sender import LazySender, SenderProtocol
@@ -217,12 +216,12 @@ def _open_app(settings: Settings, broker: Broker, clock: Clock, auth: Authentica
     else:
         app, protocols_of = HttpApp(broker, clock, access=settings.access), lambda _: {}
     app.auth = auth
-    if auth is None:
-        # The pages ask without credentials: a server that asks for some has none.
-        app.site = DashboardSite(
-            InProcessHttp(app).ask,
-            SiteOptions(settings.environment, settings.environment_color, frozenset(map(str.lower, settings.mask))),
-        )
+    app.edge.secure = bool(settings.tls_cert)
+    app.site = DashboardSite(
+        SiteOptions(settings.environment, settings.environment_color, frozenset(map(str.lower, settings.mask)))
+    )
+    if auth is not None:
+        app.metrics.collectors.append(auth.quotas_families)
     gate = None if auth is None else WebSocketGate(app, auth, protocols_of)
     app.websockets = WebSockets(
         broker, clock, app.metrics, app.ask, settings.access, protocols_of(app.edge), app.memory, gate

@@ -17,8 +17,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from penstock import limits
 from penstock.choices import with_choices
-from penstock.errors import Unavailable
+from penstock.errors import InvalidRequest, Unavailable
+from penstock.security.buckets import parse_rate
+from penstock.security.quotas import AccessLimits
 from penstock.transports.access import Access
 from penstock.transports.webhooks.guard import parse_networks
 
@@ -152,6 +155,48 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_client_ca: Annotated[
         str, Meta(description="Require client certificates that this CA signed (PEM; may contain revocation lists).")
     ] = ""
+    tls_client_crl: Annotated[
+        str, Meta(description="Revocation lists of the CAs of client certificates (PEM), read again when they change.")
+    ] = ""
+    limit_address_requests: Annotated[
+        str, Meta(description="Most requests of one address, before its credential is checked, like 500/s.")
+    ] = ""
+    limit_address_failures: Annotated[
+        int, Meta(ge=1, le=100_000, description="Wrong credentials of one address a minute; then it has to wait.")
+    ] = limits.FAILURES_PER_MINUTE
+    limit_key_requests: Annotated[
+        str, Meta(description="Most requests of one key, token subject or person, like 1000/s; a key's own rate wins.")
+    ] = ""
+    limit_key_messages: Annotated[str, Meta(description="Most messages that one key publishes, like 10k/s.")] = ""
+    limit_key_bytes: Annotated[str, Meta(description="Most payload bytes that one key publishes, like 50M/s.")] = ""
+    limit_key_streams: Annotated[
+        int, Meta(ge=0, description="Most WebSockets, gRPC streams and event streams of one key at once; 0: no limit.")
+    ] = 0
+    limit_key_in_flight: Annotated[
+        int, Meta(ge=0, description="Most messages that one key has leased and not settled; 0: no limit.")
+    ] = 0
+    limit_namespace_requests: Annotated[
+        str, Meta(description="Most publishes and changes of the queues of one namespace, of all keys, like 1000/s.")
+    ] = ""
+    limit_namespace_messages: Annotated[
+        str, Meta(description="Most messages published to one namespace, like 10k/s.")
+    ] = ""
+    limit_namespace_bytes: Annotated[
+        str, Meta(description="Most payload bytes published to one namespace, like 50M/s.")
+    ] = ""
+    limit_queue_streams: Annotated[
+        int, Meta(ge=0, description="Most subscriptions and streams of one queue at once; 0: no limit.")
+    ] = 0
+    limit_queue_in_flight: Annotated[
+        int, Meta(ge=0, description="Most messages of one queue that are leased and not settled; 0: no limit.")
+    ] = 0
+    log_mask: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Field of log events that is shown as ***, as a path like request.headers.x-token, with * for "
+            "any name; may be given more than once. Credentials are always masked."
+        ),
+    ] = ()
     insecure_plaintext_listen: Annotated[
         bool,
         Meta(
@@ -190,6 +235,18 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "https" if self.tls_cert else "http",
         )
 
+    @property
+    def access_limits(self) -> AccessLimits:
+        """Raises ConfigError."""
+        values: dict[str, Any] = {}
+        for name in AccessLimits._fields:
+            given = getattr(self, f"limit_{name}")
+            try:
+                values[name] = given if isinstance(given, int) else parse_rate(given) if given else None
+            except InvalidRequest as error:
+                raise ConfigError(f"limit_{name}: {error.message}") from None
+        return AccessLimits(**values)
+
 
 class Key(NamedTuple):
     """The description, the choices (if any) and the default of a setting."""
@@ -226,7 +283,7 @@ def load_settings(
     values.update(_from_environment(environment))
     values.update({key: value for key, value in flags.items() if value is not None})
     settings = _converted(values)
-    _ = settings.listen_address, settings.grpc_address, settings.access
+    _ = settings.listen_address, settings.grpc_address, settings.access, settings.access_limits
     check_security(settings)
     if settings.trace and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", settings.trace):
         raise ConfigError(f"trace: {settings.trace!r} is not a URL like http://127.0.0.1:4318")
@@ -245,6 +302,11 @@ def check_security(settings: Settings) -> None:
         raise ConfigError("tls_cert and tls_key belong together: give both, or neither")
     if settings.tls_client_ca and not settings.tls_cert:
         raise ConfigError("tls_client_ca: client certificates need TLS; give tls_cert and tls_key too")
+    if settings.tls_client_crl and not settings.tls_client_ca:
+        raise ConfigError("tls_client_crl: revocation lists are for client certificates; give tls_client_ca too")
+    if settings.auth == "off" and settings.access_limits != AccessLimits():
+        given = [f"limit_{name}" for name, (mine, none) in _limits_of(settings) if mine != none]
+        raise ConfigError(f"{', '.join(given)}: limits are for a server that knows its clients; add --auth keys")
     jwt = (settings.jwt_issuer, settings.jwt_audience, settings.jwks)
     if any(jwt) and not all(jwt):
         raise ConfigError("jwt_issuer, jwt_audience and jwks belong together: give all three, or none")
@@ -262,6 +324,10 @@ def check_security(settings: Settings) -> None:
                 "and --tls-key (`penstock tls dev` makes some to try), or listen on 127.0.0.1. Behind a proxy that has "
                 "TLS, on a private network: --insecure-plaintext-listen"
             )
+
+
+def _limits_of(settings: Settings) -> Iterable[tuple[str, tuple[Any, Any]]]:
+    return zip(AccessLimits._fields, zip(settings.access_limits, AccessLimits(), strict=True), strict=True)
 
 
 def parse_address(name: str, text: str) -> Address:

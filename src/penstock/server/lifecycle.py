@@ -54,7 +54,7 @@ def run(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> int:
-    tls = ServerTls(settings.tls_cert, settings.tls_key, settings.tls_client_ca) if settings.tls_cert else None
+    tls = _open_tls(settings)
     listener = bind(settings.listen_address)
     grpc = None
     try:
@@ -65,6 +65,8 @@ async def _serve(settings: Settings) -> int:
         if grpc is not None:
             await grpc.stop(0)
         raise
+    if tls is not None and node.app.auth is not None:
+        node.app.auth.is_revoked = tls.is_revoked
     node.courier.deny_own(*listener.getsockname()[:2])
     if grpc is not None and settings.grpc_address is not None:
         node.courier.deny_own(settings.grpc_address.host.replace("localhost", "127.0.0.1"), grpc.port)
@@ -101,6 +103,12 @@ async def _serve(settings: Settings) -> int:
         watching.cancel()
     _log.info("server_stopped")
     return EXIT_DISK_FAILED if node.failed.is_set() else 0
+
+
+def _open_tls(settings: Settings) -> ServerTls | None:
+    if not settings.tls_cert:
+        return None
+    return ServerTls(settings.tls_cert, settings.tls_key, settings.tls_client_ca, settings.tls_client_crl)
 
 
 def bind(address: Address, name: str = "listen") -> socket.socket:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Literal
 
 import structlog
 from structlog.typing import Processor
+
+from penstock.server.log_mask import CREDENTIAL_FIELDS, FieldMask
 
 # Control characters and line separators, which a terminal or a line-based collector would interpret.
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
@@ -20,10 +22,11 @@ _without_locals = structlog.processors.ExceptionRenderer(
 )
 
 
-def configure_logging(style: Literal["auto", "json", "console"], level: str) -> None:
+def configure_logging(style: Literal["auto", "json", "console"], level: str, masked: Sequence[str] = ()) -> None:
     """Send the events of penstock and of libraries to standard error. Called once, before the first event.
 
-    `auto` is console if standard error is a terminal, and json otherwise.
+    `auto` is console if standard error is a terminal, and json otherwise. `masked` are paths of fields that are not
+    shown, besides those of credentials.
     """
     if style == "auto":
         style = "console" if sys.stderr.isatty() else "json"
@@ -33,10 +36,12 @@ def configure_logging(style: Literal["auto", "json", "console"], level: str) -> 
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    mask = FieldMask((*CREDENTIAL_FIELDS, *masked))
     last: list[Processor] = (
-        [_without_locals, structlog.processors.JSONRenderer()]
+        [mask, _without_locals, structlog.processors.JSONRenderer(default=str)]
         if style == "json"
         else [
+            mask,
             _escape_controls,
             structlog.dev.ConsoleRenderer(
                 colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback

@@ -57,6 +57,20 @@ def serve(
     tls_cert: Annotated[str | None, _flag("tls_cert", metavar="FILE")] = None,
     tls_key: Annotated[str | None, _flag("tls_key", metavar="FILE")] = None,
     tls_client_ca: Annotated[str | None, _flag("tls_client_ca", metavar="FILE")] = None,
+    tls_client_crl: Annotated[str | None, _flag("tls_client_crl", metavar="FILE")] = None,
+    limit_address_requests: Annotated[str | None, _flag("limit_address_requests", metavar="RATE")] = None,
+    limit_address_failures: Annotated[int | None, _flag("limit_address_failures", metavar="NUMBER")] = None,
+    limit_key_requests: Annotated[str | None, _flag("limit_key_requests", metavar="RATE")] = None,
+    limit_key_messages: Annotated[str | None, _flag("limit_key_messages", metavar="RATE")] = None,
+    limit_key_bytes: Annotated[str | None, _flag("limit_key_bytes", metavar="RATE")] = None,
+    limit_key_streams: Annotated[int | None, _flag("limit_key_streams", metavar="NUMBER")] = None,
+    limit_key_in_flight: Annotated[int | None, _flag("limit_key_in_flight", metavar="NUMBER")] = None,
+    limit_namespace_requests: Annotated[str | None, _flag("limit_namespace_requests", metavar="RATE")] = None,
+    limit_namespace_messages: Annotated[str | None, _flag("limit_namespace_messages", metavar="RATE")] = None,
+    limit_namespace_bytes: Annotated[str | None, _flag("limit_namespace_bytes", metavar="RATE")] = None,
+    limit_queue_streams: Annotated[int | None, _flag("limit_queue_streams", metavar="NUMBER")] = None,
+    limit_queue_in_flight: Annotated[int | None, _flag("limit_queue_in_flight", metavar="NUMBER")] = None,
+    log_mask: Annotated[list[str] | None, _flag("log_mask", metavar="PATH")] = None,
     insecure_plaintext_listen: Annotated[bool | None, _flag("insecure_plaintext_listen")] = None,
     encryption_key: Annotated[str | None, _flag("encryption_key", metavar="FILE")] = None,
     encrypt_all: Annotated[bool | None, _flag("encrypt_all")] = None,
@@ -82,7 +96,7 @@ def serve(
     from penstock.server import lifecycle
     from penstock.server.logging import configure_logging
 
-    configure_logging(settings.log_format, settings.log_level)
+    configure_logging(settings.log_format, settings.log_level, settings.log_mask)
     code = lifecycle.run(settings)
     raise typer.Exit(code)
 

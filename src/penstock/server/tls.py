@@ -3,22 +3,29 @@
 One `SSLContext` serves HTTP and WebSocket for the life of the process. Loading a certificate into it changes the
 handshakes from then on and leaves open connections alone. gRPC asks for its certificate at each handshake.
 
-A client certificate is checked against the client CA. If the CA file also contains revocation lists, HTTP refuses the
-certificates that they name; gRPC cannot.
+A client certificate is checked against the client CA and against revocation lists, which are in a file of their own or
+in that of the CA. HTTP refuses a revoked certificate in the handshake. gRPC for Python knows no lists, so each call of
+one is refused (`is_revoked`). A list that is out of date refuses every certificate, as OpenSSL does.
 """
 
 from __future__ import annotations
 
+import re
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import grpc
+from cryptography import x509
 
 from penstock.logs import get_logger
 from penstock.server.config import ConfigError
 
 _log = get_logger("penstock.tls")
+_CRL = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
+_CERTIFICATES_KNOWN = 1_000
+"""Client certificates whose serial number is kept; above this all are forgotten."""
 
 
 class _Files(NamedTuple):
@@ -27,14 +34,48 @@ class _Files(NamedTuple):
     cert: bytes
     key: bytes
     client_ca: bytes
+    client_crl: bytes
+
+    @property
+    def revocation_lists(self) -> list[bytes]:
+        return _CRL.findall(self.client_ca + b"\n" + self.client_crl)
+
+
+class RevokedCertificates:
+    """The revocation lists, for connections whose library does not check them. Raises ConfigError for a broken list."""
+
+    def __init__(self, lists: list[bytes]):
+        try:
+            found = [x509.load_pem_x509_crl(each) for each in lists]
+        except ValueError as error:
+            raise ConfigError(f"tls_client_crl: a revocation list cannot be read: {error}") from None
+        self._lists = [(each.issuer, each.next_update_utc, {one.serial_number for one in each}) for each in found]
+        self._known: dict[bytes, tuple[x509.Name, int]] = {}
+
+    def has(self, certificate: bytes) -> bool:
+        if not self._lists:
+            return False
+        known = self._known.get(certificate)
+        if known is None:
+            shown = x509.load_pem_x509_certificate(certificate)
+            if len(self._known) >= _CERTIFICATES_KNOWN:
+                self._known.clear()
+            known = self._known[certificate] = (shown.issuer, shown.serial_number)
+        issuer, serial = known
+        now = datetime.now(UTC)
+        lists = [(until, serials) for of, until, serials in self._lists if of == issuer]
+        return not lists or any(serial in serials or (until is not None and until < now) for until, serials in lists)
 
 
 class ServerTls:
     """The certificates of a server. Raises ConfigError if they cannot be used."""
 
-    def __init__(self, cert: str, key: str, client_ca: str = ""):
-        self._paths = [("tls_cert", cert), ("tls_key", key), ("tls_client_ca", client_ca)]
+    def __init__(self, cert: str, key: str, client_ca: str = "", client_crl: str = ""):
+        self._paths = [
+            ("tls_cert", cert), ("tls_key", key), ("tls_client_ca", client_ca), ("tls_client_crl", client_crl)
+        ]  # fmt: skip
         self._files = self._read()
+        self._revoked = RevokedCertificates(self._files.revocation_lists)
         self._grpc_files = self._files
         self.context = self._context(self._files)
 
@@ -55,8 +96,13 @@ class ServerTls:
             _log.error("tls_reload_failed", reason=str(error))
             return False
         self._files = files
+        self._revoked = RevokedCertificates(files.revocation_lists)
         _log.info("tls_reloaded")
         return True
+
+    def is_revoked(self, certificate: bytes) -> bool:
+        """Whether a client certificate (PEM) must be refused: a list names it, or a list of its CA is out of date."""
+        return self._revoked.has(certificate)
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
         return grpc.dynamic_ssl_server_credentials(
@@ -104,10 +150,13 @@ class ServerTls:
             except (ssl.SSLError, UnicodeDecodeError) as error:
                 raise ConfigError(f"tls_client_ca: {paths['tls_client_ca']} has no certificates: {error}") from None
             context.verify_mode = ssl.CERT_REQUIRED
-            if b"-----BEGIN X509 CRL-----" in files.client_ca:
-                # Only a file, not its content, can be loaded with revocation lists.
-                context.load_verify_locations(paths["tls_client_ca"])
-                context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+            for name in ("tls_client_ca", "tls_client_crl"):
+                if _CRL.search(getattr(files, name.removeprefix("tls_"))):
+                    # Only a file, not its content, can be loaded with revocation lists.
+                    context.load_verify_locations(paths[name])
+                    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+            if files.client_crl and not _CRL.search(files.client_crl):
+                raise ConfigError(f"tls_client_crl: {paths['tls_client_crl']} has no revocation list (PEM)")
 
 
 def _no_password() -> str:

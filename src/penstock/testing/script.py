@@ -25,6 +25,7 @@ the result back.
     webhook ID NAME [group=G] [retries=MS,MS]   register, or change; switch ID active|paused|disabled [reason=TEXT]
     rotate ID overlap_ms=MS                     unhook ID    secrets ID (those that sign now)
     key ID SCOPE … [expires_in=MS] [rate=RATE]  rotate_key ID overlap_ms=MS    revoke_key ID    keys (all of them)
+    user EMAIL ROLE                             change_user EMAIL [role=R] [password=1]    remove_user EMAIL    users
     time +MS                                    advance the clock; timers that fire produce records
     restart snapshot|journal                    rebuild the state from the snapshot or from the journal
     open [after=MS]                             a node acquires the shard, which had no owner for this time
@@ -55,6 +56,7 @@ from penstock.core.state import Partition, Progress, Shard
 from penstock.core.state.members import Share
 from penstock.errors import PenstockError
 from penstock.ids import parse_queue, ulid_text
+from penstock.testing.script_access import AccessLines
 
 START_MS = 1_760_000_000_000
 SEPARATOR = "----"
@@ -72,7 +74,7 @@ class BadScript(Exception):
     """A line is not a command; the message shows it."""
 
 
-class Script:
+class Script(AccessLines):
     """One shard without a journal, a clock or a network."""
 
     def __init__(self) -> None:
@@ -405,27 +407,6 @@ class Script:
         for secret in self.shard.webhooks[words[0]].secrets_at(self.now_ms):
             until = "" if secret.until is None else f" until {self._time(secret.until)}"
             self._out.append(f"signs with {secret.sealed.decode()}{until}")
-
-    def _do_key(self, words: list[str], options: dict[str, str]) -> None:
-        self._entropy += 1
-        expires = self.now_ms + int(options["expires_in"]) if "expires_in" in options else 0
-        hash = b"hash %d" % self._entropy
-        self._submit(commands.CreateKey(words[0], words[0], words[1:], hash, expires, options.get("rate", "")))
-
-    def _do_rotate_key(self, words: list[str], options: dict[str, str]) -> None:
-        self._entropy += 1
-        self._submit(commands.RotateKey(words[0], b"hash %d" % self._entropy, int(options["overlap_ms"])))
-
-    def _do_revoke_key(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
-        self._submit(commands.RevokeKey(words[0]))
-
-    def _do_keys(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
-        for id, key in sorted(self.shard.keys.items()):
-            secrets = [
-                secret.hash.decode() + (f" until {self._time(secret.until)}" if secret.until else "")
-                for secret in key.secrets
-            ]
-            self._out.append(f"{id} may {' '.join(key.scopes)}, secrets: {', '.join(secrets)}")
 
     def _do_keep(self, words: list[str], options: dict[str, str]) -> None:  # noqa: ARG002  one shape for all
         kept = self._submit(commands.KeepOffsets(self._queue(words[0]), words[1], dict(_places(words[2:]))))

@@ -30,6 +30,10 @@ class Access(NamedTuple):
     scheme: str = "http"
     """Of the server's own pages."""
 
+    def shares_with(self, origin: bytes) -> bool:
+        """Whether answers are for pages of this origin, which is not the server's own."""
+        return bool(self.origins) and origin.decode("latin-1").lower() in self.origins
+
     def check(self, fields: Fields) -> None:
         """Raises Forbidden for a request to another host or from a page of another origin."""
         hosts = fields.hosts

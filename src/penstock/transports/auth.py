@@ -1,29 +1,40 @@
 """From a credential to a principal, for every protocol.
 
-A credential is an API key, a JWT, or a client certificate whose name is the name of a key. A request with a credential
-that is not accepted is refused, whatever else it has. Failures are counted per address: after a few a minute they are
-answered with 429. Valid credentials are accepted all the same, because clients behind one proxy share an address.
+A credential is an API key, a JWT, or a client certificate whose name is the name of a key; in browsers the session of a
+person (`login.py`), and for a WebSocket a ticket. A request with a credential that is not accepted is refused, whatever
+else it has. Failures are counted per address: after a few a minute they are answered with 429. Valid credentials are
+accepted all the same, because clients behind one proxy share an address.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from prometheus_client.core import CounterMetricFamily, Metric
+
 from penstock.broker.audit import AuditTrail
 from penstock.broker.guarded import guarded_broker
+from penstock.broker.metering import Metering
 from penstock.clock import Clock
-from penstock.errors import RateLimited, Unauthenticated
+from penstock.errors import Forbidden, RateLimited, Unauthenticated
 from penstock.security.buckets import FailureBackoff
 from penstock.security.credentials import KeyTable
 from penstock.security.keys import PREFIX, shown_id
+from penstock.security.passwords import PasswordHashes
 from penstock.security.principal import Principal
+from penstock.security.quotas import AccessLimits, Quotas
+from penstock.security.scopes import not_covered
+from penstock.security.sessions import Session, Tickets
 from penstock.security.tokens import TokenVerifier
+from penstock.transports.login import Login
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
 
+SETTLING = frozenset({"ack", "nack", "reject", "release", "extend"})
+"""Operations by which consumers finish what they have: a rate does not refuse them."""
 SUBPROTOCOL_PREFIX = "bearer."
 """A browser cannot set headers of a WebSocket: it offers the subprotocol `bearer.<credential>` as well."""
 
@@ -31,14 +42,24 @@ SUBPROTOCOL_PREFIX = "bearer."
 class Authenticator:
     """Finds the principal of a request, and ends the streams of principals that are accepted no longer."""
 
-    def __init__(self, broker: Broker, keys: KeyTable, tokens: TokenVerifier | None, clock: Clock,
-                 audit: AuditTrail | None = None):  # fmt: skip
+    def __init__(
+        self, broker: Broker, keys: KeyTable, tokens: TokenVerifier | None, clock: Clock,
+        audit: AuditTrail | None = None, bounds: AccessLimits | None = None, hashes: PasswordHashes | None = None,
+    ):  # fmt: skip
+        """Without hashes of passwords there is no login for people."""
+        bounds = bounds or AccessLimits()
         self._broker = broker
         self._audit = audit
         self._keys = keys
         self.tokens = tokens
         self._clock = clock
-        self._failures = FailureBackoff()
+        self._failures = FailureBackoff(bounds.address_failures)
+        self.quotas = Quotas(bounds, clock.monotonic)
+        self._metering = Metering(broker, self.quotas, clock.now_ms)
+        self._tickets = Tickets()
+        self.login = None if hashes is None else Login(broker, hashes, clock, audit, bounds.address_failures, self._end)
+        self.is_revoked: Callable[[bytes], bool] = lambda _: False
+        """Whether a revocation list names a client certificate (PEM). The server sets it."""
         self._guarded: WeakKeyDictionary[Principal, Broker] = WeakKeyDictionary()
         self._streams: dict[Principal, set[Callable[[], None]]] = {}
         self._certificates: dict[tuple[str, ...], Principal] = {}
@@ -48,6 +69,7 @@ class Authenticator:
 
     def authenticate(self, credential: str | None, address: str, certificate: Sequence[str] = ()) -> Principal:
         """Raises Unauthenticated, or RateLimited. `certificate` has the names of the client certificate."""
+        self.quotas.demand_address(address)
         try:
             principal = self._principal(credential, certificate)
         except Unauthenticated as error:
@@ -56,15 +78,54 @@ class Authenticator:
                     self._audit.note(None, "authenticate", shown_id(credential), error.code)
                 wait_s = self._failures.failed(address, self._clock.monotonic())
                 if wait_s:
+                    self.quotas.refused["address_failures"] += 1
                     raise RateLimited(
-                        "too many wrong credentials from this address", retry_after_ms=int(wait_s * 1000) + 1
-                    ) from None
+                        "too many wrong credentials from this address", retry_after_ms=int(wait_s * 1000) + 1,
+                        details={"limit": "address_failures"},
+                    ) from None  # fmt: skip
             raise error from None
         if principal.kind == "key":
-            wait_s = self._keys.wait_s(principal.id, self._clock.monotonic())
-            if wait_s:
-                raise RateLimited("this key has used up its rate", retry_after_ms=int(wait_s * 1000) + 1)
             self._broker.keys.used(principal.id, self._clock.now_ms())
+        return principal
+
+    def session_of(self, cookie: str, address: str) -> Session:
+        """The session of a cookie. Raises Unauthenticated."""
+        self.quotas.demand_address(address)
+        session = self.login.find(cookie) if self.login is not None else None
+        if session is None:
+            raise Unauthenticated("this session has ended; log in again")
+        return session
+
+    def issue_ticket(self, principal: Principal) -> tuple[str, int]:
+        """A ticket that opens one WebSocket, and the time at which it ends."""
+        return self._tickets.issue(principal, self._clock.now_ms())
+
+    def take_ticket(self, ticket: str, address: str) -> Principal:
+        """The principal of a ticket. Raises Unauthenticated."""
+        self.quotas.demand_address(address)
+        principal = self._tickets.take(ticket, self._clock.now_ms())
+        if principal is None or (principal.expires_at_ms and principal.expires_at_ms <= self._clock.now_ms()):
+            self._failures.failed(address, self._clock.monotonic())
+            raise Unauthenticated(
+                "this is not an unused ticket of the last 30 s; get one by POST /v1/tickets. Keys and tokens are not "
+                "taken from a URL, which proxies log: rotate a key that was in one"
+            )
+        return principal
+
+    def renew(self, former: Principal, credential: str, address: str) -> Principal:
+        """The principal of another credential of the same identity, with at least the same scopes.
+
+        A stream keeps the scopes that it was opened with. Raises Unauthenticated, RateLimited or Forbidden.
+        """
+        principal = self.authenticate(credential, address)
+        if (principal.kind, principal.id) != (former.kind, former.id):
+            raise Forbidden("a stream is renewed with a credential of the same identity; open another stream instead")
+        missing = not_covered(former.scopes, principal.scopes)
+        if missing:
+            raise Forbidden(
+                f"this credential lacks {', '.join(map(str, missing))}, which the stream has; open another stream",
+                details={"scopes": [str(scope) for scope in missing]},
+            )
         return principal
 
     def _principal(self, credential: str | None, certificate: Sequence[str]) -> Principal:
@@ -104,8 +165,18 @@ class Authenticator:
     def broker_for(self, principal: Principal) -> Broker:
         found = self._guarded.get(principal)
         if found is None:
-            found = self._guarded[principal] = guarded_broker(self._broker, principal, self._audit)
+            found = guarded_broker(self._broker, principal, self._audit, self._metering)
+            self._guarded[principal] = found
         return found
+
+    def quotas_families(self) -> Iterator[Metric]:
+        refused = CounterMetricFamily(
+            "penstock_access_limited", "Requests that a limit of an address, key, namespace or queue refused.",
+            labels=["limit"],
+        )  # fmt: skip
+        for name, count in sorted(self.quotas.refused.items()):
+            refused.add_metric([name], count)
+        yield refused
 
     # -- streams ------------------------------------------------------------------------------------------------------
 
@@ -122,13 +193,29 @@ class Authenticator:
 
         return stop
 
+    def open_stream(self, principal: Principal, end: Callable[[], None]) -> Callable[[], None]:
+        """As `follow`, for a stream that counts. Raises RateLimited."""
+        close = self.quotas.open_stream(principal)
+        stop = self.follow(principal, end)
+
+        def stop_and_close() -> None:
+            stop()
+            close()
+
+        return stop_and_close
+
     def end_expired(self) -> None:
         """End the streams of credentials whose time is over. Called every second."""
         now_ms = self._clock.now_ms()
         self._end([each for each in self._streams if each.expires_at_ms and each.expires_at_ms <= now_ms])
+        if self.login is not None:
+            self.login.end_expired()
 
     def _end(self, principals: Iterable[Principal]) -> None:
-        for principal in (*principals, *self._changed_certificates()):
+        ended = [*principals, *self._changed_certificates()]
+        if len(self._tickets):
+            self._tickets.forget(set(ended), self._clock.now_ms())
+        for principal in ended:
             for end in list(self._streams.pop(principal, ())):
                 end()
 

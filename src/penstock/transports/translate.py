@@ -17,7 +17,7 @@ from penstock.broker.types import CancelResult, DeliveredRun, LeaseReply, ReadRe
 from penstock.errors import InvalidRequest
 from penstock.ids import check_client_id, check_group, check_member, check_namespace, check_schedule, parse_scope
 from penstock.pending import PendingReply
-from penstock.wire import analytics, holds, messages, readers, schedules, webhooks
+from penstock.wire import analytics, holds, messages, readers, schedules, users, webhooks
 from penstock.wire import groups as group_requests
 from penstock.wire.delivery import Settled
 from penstock.wire.encryption import EncryptionReply, EraseRequest
@@ -468,6 +468,25 @@ async def rotate_key(broker: Broker, asked: RotateKeyRequest) -> KeyReply:
 
 async def revoke_key(broker: Broker, asked: KeyNamed) -> KeyRevokedReply:
     return await broker.keys.revoke(asked.id)
+
+
+# -- people -------------------------------------------------------------------------------------------------------
+
+
+def list_users(broker: Broker) -> users.UsersReply:
+    return broker.users.list()
+
+
+async def add_user(broker: Broker, asked: users.UserRequest) -> Created:
+    return Created(await broker.users.add(asked))
+
+
+async def change_user(broker: Broker, changes: users.UserChanges, named: users.UserNamed) -> users.UserReply:
+    return await broker.users.change(named.email, changes)
+
+
+async def remove_user(broker: Broker, named: users.UserNamed) -> users.UserRemovedReply:
+    return await broker.users.remove(named.email)
 
 
 # -- events and holds ---------------------------------------------------------------------------------------------

@@ -208,18 +208,28 @@ class PublishReply(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[PublishedMessage, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[PublishedRun, _Mapping]]] = ..., results: _Optional[_Iterable[_Union[PublishResult, _Mapping]]] = ..., durable: bool = ..., ignored: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PublishStreamRequest(_message.Message):
-    __slots__ = ("publish",)
+    __slots__ = ("publish", "credential")
     PUBLISH_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     publish: PublishRequest
-    def __init__(self, publish: _Optional[_Union[PublishRequest, _Mapping]] = ...) -> None: ...
+    credential: str
+    def __init__(self, publish: _Optional[_Union[PublishRequest, _Mapping]] = ..., credential: _Optional[str] = ...) -> None: ...
 
 class PublishStreamReply(_message.Message):
-    __slots__ = ("published", "error")
+    __slots__ = ("published", "error", "renewed")
     PUBLISHED_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    RENEWED_FIELD_NUMBER: _ClassVar[int]
     published: PublishReply
     error: Error
-    def __init__(self, published: _Optional[_Union[PublishReply, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    renewed: StreamRenewed
+    def __init__(self, published: _Optional[_Union[PublishReply, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., renewed: _Optional[_Union[StreamRenewed, _Mapping]] = ...) -> None: ...
+
+class StreamRenewed(_message.Message):
+    __slots__ = ("expires_at_ms",)
+    EXPIRES_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    expires_at_ms: int
+    def __init__(self, expires_at_ms: _Optional[int] = ...) -> None: ...
 
 class LeaseRequest(_message.Message):
     __slots__ = ("queue", "scope", "group", "max", "wait_ms", "lease_ms", "consumer", "ack", "member", "generation", "form")
@@ -318,7 +328,7 @@ class ExtendRequest(_message.Message):
     def __init__(self, receipts: _Optional[_Iterable[str]] = ..., lease_ms: _Optional[int] = ...) -> None: ...
 
 class LeaseStreamRequest(_message.Message):
-    __slots__ = ("open", "credits", "number", "ack", "nack", "reject", "extend", "release", "generation")
+    __slots__ = ("open", "credits", "number", "ack", "nack", "reject", "extend", "release", "generation", "credential")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     CREDITS_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -328,6 +338,7 @@ class LeaseStreamRequest(_message.Message):
     EXTEND_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     open: LeaseStreamOpen
     credits: int
     number: int
@@ -337,7 +348,8 @@ class LeaseStreamRequest(_message.Message):
     extend: _containers.RepeatedCompositeFieldContainer[ExtendRequest]
     release: ReleaseRequest
     generation: int
-    def __init__(self, open: _Optional[_Union[LeaseStreamOpen, _Mapping]] = ..., credits: _Optional[int] = ..., number: _Optional[int] = ..., ack: _Optional[_Union[AckRequest, _Mapping]] = ..., nack: _Optional[_Iterable[_Union[NackRequest, _Mapping]]] = ..., reject: _Optional[_Iterable[_Union[RejectRequest, _Mapping]]] = ..., extend: _Optional[_Iterable[_Union[ExtendRequest, _Mapping]]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., generation: _Optional[int] = ...) -> None: ...
+    credential: str
+    def __init__(self, open: _Optional[_Union[LeaseStreamOpen, _Mapping]] = ..., credits: _Optional[int] = ..., number: _Optional[int] = ..., ack: _Optional[_Union[AckRequest, _Mapping]] = ..., nack: _Optional[_Iterable[_Union[NackRequest, _Mapping]]] = ..., reject: _Optional[_Iterable[_Union[RejectRequest, _Mapping]]] = ..., extend: _Optional[_Iterable[_Union[ExtendRequest, _Mapping]]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., generation: _Optional[int] = ..., credential: _Optional[str] = ...) -> None: ...
 
 class LeaseStreamOpen(_message.Message):
     __slots__ = ("queue", "scope", "group", "lease_ms", "consumer", "member", "generation", "form", "max")
@@ -362,18 +374,20 @@ class LeaseStreamOpen(_message.Message):
     def __init__(self, queue: _Optional[str] = ..., scope: _Optional[str] = ..., group: _Optional[str] = ..., lease_ms: _Optional[int] = ..., consumer: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., form: _Optional[_Union[Form, str]] = ..., max: _Optional[int] = ...) -> None: ...
 
 class LeaseStreamReply(_message.Message):
-    __slots__ = ("messages", "runs", "settled", "generation", "draining")
+    __slots__ = ("messages", "runs", "settled", "generation", "draining", "renewed")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     SETTLED_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    RENEWED_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     runs: _containers.RepeatedCompositeFieldContainer[Run]
     settled: _containers.RepeatedCompositeFieldContainer[StreamSettled]
     generation: int
     draining: bool
-    def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., settled: _Optional[_Iterable[_Union[StreamSettled, _Mapping]]] = ..., generation: _Optional[int] = ..., draining: bool = ...) -> None: ...
+    renewed: StreamRenewed
+    def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., settled: _Optional[_Iterable[_Union[StreamSettled, _Mapping]]] = ..., generation: _Optional[int] = ..., draining: bool = ..., renewed: _Optional[_Union[StreamRenewed, _Mapping]] = ...) -> None: ...
 
 class StreamSettled(_message.Message):
     __slots__ = ("number", "results", "error")

@@ -37,3 +37,13 @@ class AuditEntry(msgspec.Struct):
 
 class AuditReply(msgspec.Struct):
     entries: list[AuditEntry]
+
+
+class AuditStateReply(msgspec.Struct):
+    """The outcome of following the chain from its first entry."""
+
+    entries: int
+    newest: str
+    """The hash of the last entry that follows from all before it."""
+    problem: str
+    """Empty if the chain holds."""

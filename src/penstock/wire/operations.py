@@ -6,10 +6,7 @@ command line are checked against it by a test.
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Any, Literal, NamedTuple, TypeAlias
-
-from msgspec import Struct
+from typing import Any
 
 from penstock import limits
 from penstock.wire import (
@@ -32,100 +29,26 @@ from penstock.wire import (
     series,
     settings,
     stats,
+    users,
     webhooks,
 )
+from penstock.wire import limits as limits_wire
 from penstock.wire.messages import NoQuery, Request
-from penstock.wire.status import STATUS
+from penstock.wire.operation import BATCH, EVENT_STREAM, JSON, OPENMETRICS, READS, TEXT, WRITES, Method, Operation, Verb
 
-Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-
-JSON = "application/json"
-BATCH = "application/vnd.penstock.batch"
-TEXT = "text/plain"
-OPENMETRICS = "application/openmetrics-text"
-EVENT_STREAM = "text/event-stream"
-
-
-class Verb(StrEnum):
-    """The verb of `<verb>:<queue pattern>` that a credential needs for an operation."""
-
-    NONE = ""
-    """No scope: every credential is enough, and for `/healthz` none."""
-    ANY = "any"
-    """Any verb on the queue: settings, counts and explanations."""
-    PUBLISH = "publish"
-    CONSUME = "consume"
-    PEEK = "peek"
-    DLQ = "dlq"
-    QUEUE_ADMIN = "queue.admin"
-    WEBHOOK_ADMIN = "webhook.admin"
-    KEY_ADMIN = "key.admin"
-    CLUSTER_ADMIN = "cluster.admin"
-    AUDIT_READ = "audit.read"
-    METRICS = "metrics"
-
-
-_ALWAYS = ("invalid_request", "unauthenticated", "forbidden", "method_not_allowed", "internal", "unavailable")
-_BODY = ("too_large", "unsupported_media_type")
-READS = ("queue_not_found",)
-WRITES = ("not_found", "queue_not_found", "conflict", "rate_limited", "queue_full", "too_large", "disk_full")
-
-
-class Operation(NamedTuple):
-    """One operation. A path parameter spans the rest of the path before its suffix; `{path}` is the queue."""
-
-    name: str
-    scope: Verb
-    """A credential needs it for the queues of the request."""
-    method: Method
-    path: str
-    summary: str
-    reply: Any
-    """The struct of the JSON reply; None: it has no schema."""
-    query: type[Request] = NoQuery
-    """The struct of the path and query parameters."""
-    body: type[Struct] | None = None
-    """The struct of the JSON body; None: the operation has none."""
-    queues: tuple[str, ...] = ("queue",)
-    """Fields that name the queues of a request: dots and `[]` as in `messages[].queue`. A receipt, an id of a webhook
-    and a name of a schedule stand for the queue that they belong to. Empty: all queues, or none."""
-    errors: tuple[str, ...] = ()
-    """Codes of errors besides those of every operation (`codes`)."""
-    created: Any = None
-    """The struct of the reply with status 201; None: the operation creates nothing."""
-    partial: Any = None
-    """The struct of the reply with status 207; None: the operation succeeds or fails as a whole."""
-    idempotent: bool = True
-    """Repeating a request that succeeded changes nothing more."""
-    large: bool = False
-    """The reply may have many messages: it is refused while the memory for replies is used up."""
-    takes: tuple[str, ...] = (JSON,)
-    """Media types of the body."""
-    gives: tuple[str, ...] = (JSON,)
-    """Media types of the reply."""
-    body_max: int = limits.REQUEST_BYTES_MAX
-    """Bytes of the body."""
-    grpc: bool = True
-    """gRPC has the operation as a method."""
-    streams: bool = False
-    """gRPC has it as a stream too: `LeaseStream` of `Lease`."""
-
-    @property
-    def codes(self) -> list[str]:
-        """All codes of errors, in the order of the table of statuses."""
-        codes = {*_ALWAYS, *self.errors, *(_BODY if self.body is not None else ())}
-        return [code for code in STATUS if code in codes]
-
-    @property
-    def destructive(self) -> bool:
-        """A request that lets go of stored messages needs the token of a first call, which is refused with 409."""
-        return "confirm" in self.query.__struct_fields__
-
-    @property
-    def grpc_method(self) -> str:
-        """The operation in CamelCase."""
-        return "".join(word.capitalize() for word in self.name.split("_"))
-
+__all__ = [
+    "BATCH",
+    "EVENT_STREAM",
+    "JSON",
+    "OPENMETRICS",
+    "OPERATIONS",
+    "READS",
+    "TEXT",
+    "WRITES",
+    "Method",
+    "Operation",
+    "Verb",
+]
 
 _publish = Operation(
     "publish", Verb.PUBLISH, "POST", "/v1/publish",
@@ -541,9 +464,63 @@ _OPERATIONS = (
         "revoke_key", Verb.KEY_ADMIN, "DELETE", "/v1/keys/{id}", "End an API key, and its streams.",
         keys.KeyRevokedReply, keys.KeyNamed, queues=(), errors=WRITES, grpc=False,
     ),
+    # -- people
+    Operation(
+        "list_users", Verb.KEY_ADMIN, "GET", "/v1/users", "People that log in.", users.UsersReply, queues=(),
+        grpc=False,
+    ),
+    Operation(
+        "add_user", Verb.KEY_ADMIN, "POST", "/v1/users", "Add a person, with a role and a password.", None,
+        body=users.UserRequest, queues=(), errors=("conflict", "disk_full", "rate_limited"), created=users.UserReply,
+        idempotent=False, body_max=limits.CONFIG_BYTES_MAX, grpc=False,
+    ),
+    Operation(
+        "change_user", Verb.KEY_ADMIN, "PATCH", "/v1/users/{email}",
+        "Give a person another role or another password. Their sessions end.", users.UserReply, users.UserNamed,
+        users.UserChanges, queues=(), errors=WRITES, body_max=limits.CONFIG_BYTES_MAX, grpc=False,
+    ),
+    Operation(
+        "remove_user", Verb.KEY_ADMIN, "DELETE", "/v1/users/{email}", "Remove a person, and end their sessions.",
+        users.UserRemovedReply, users.UserNamed, queues=(), errors=WRITES, grpc=False,
+    ),
+    # -- the identity behind a request
+    Operation(
+        "session", Verb.NONE, "GET", "/v1/session", "The identity behind this request, and its scopes.",
+        users.SessionReply, queues=(), grpc=False,
+    ),
+    Operation(
+        "login", Verb.NONE, "POST", "/v1/session",
+        "Log in with email and password. The answer sets the cookie of the session, and has its CSRF token.", None,
+        body=users.LoginRequest, queues=(), errors=("rate_limited",), created=users.SessionReply, idempotent=False,
+        body_max=limits.CONFIG_BYTES_MAX, grpc=False,
+    ),
+    Operation(
+        "logout", Verb.NONE, "DELETE", "/v1/session", "End the session of this request.", users.SessionEndedReply,
+        queues=(), grpc=False,
+    ),
+    Operation(
+        "change_password", Verb.NONE, "POST", "/v1/session/password",
+        "Change the password of the person that asks. Their sessions end, and the answer begins a new one.", None,
+        body=users.PasswordRequest, queues=(), errors=WRITES, created=users.SessionReply, idempotent=False,
+        body_max=limits.CONFIG_BYTES_MAX, grpc=False,
+    ),
+    Operation(
+        "create_ticket", Verb.NONE, "POST", "/v1/tickets",
+        "A ticket that opens one WebSocket within 30 s, for clients that can set no header.", None, queues=(),
+        errors=("not_found", "rate_limited"), created=users.TicketReply, idempotent=False, grpc=False,
+    ),
+    Operation(
+        "access_limits", Verb.NONE, "GET", "/v1/limits",
+        "The limits of addresses, keys, namespaces and queues, and how often each refused something.",
+        limits_wire.AccessLimitsReply, queues=(), grpc=False,
+    ),
     Operation(
         "audit", Verb.AUDIT_READ, "GET", "/v1/audit", "Entries of the audit trail, oldest first.", audit.AuditReply,
         audit.AuditQuery, queues=(), errors=("not_found",), grpc=False,
+    ),
+    Operation(
+        "verify_audit", Verb.AUDIT_READ, "GET", "/v1/audit/verify", "Whether the chain of the audit trail holds.",
+        audit.AuditStateReply, queues=(), errors=("not_found",), grpc=False,
     ),
     # -- the process
     _process("log_levels", "/v1/logs", "The levels of the log, by category.", logs.LogsReply, Verb.CLUSTER_ADMIN),

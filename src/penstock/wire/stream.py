@@ -152,6 +152,12 @@ class Ping(ClientFrame, tag="ping"):
     """A ping for clients that cannot send WebSocket ping frames, such as browsers."""
 
 
+class Renew(ClientFrame, tag="renew"):
+    """Goes on with another credential of the same identity, so that the connection does not end with the first one."""
+
+    credential: Annotated[str, Meta(max_length=limits.JWT_BYTES_MAX)]
+
+
 class Bye(ClientFrame, tag="bye"):
     """Ends the connection: held messages are released, and the server closes the connection as the reply."""
 
@@ -210,7 +216,10 @@ class BinaryCall(ClientFrame, tag="call"):
     accept: Annotated[str, Meta(max_length=100)] = "application/json"
 
 
-EITHER = Subscribe | Unsubscribe | Credit | AckFrame | NackFrame | RejectFrame | ReleaseFrame | ExtendFrame | Ping | Bye
+EITHER = (
+    Subscribe | Unsubscribe | Credit | AckFrame | NackFrame | RejectFrame | ReleaseFrame | ExtendFrame | Ping | Bye
+    | Renew
+)  # fmt: skip
 JSON_FRAMES = EITHER | PublishFrame | CallFrame
 MSGPACK_FRAMES = EITHER | BinaryPublish | BinaryCall
 
@@ -228,6 +237,8 @@ class Hello(ServerFrame, tag="hello"):
     server: str
     ping_ms: int
     frame_bytes_max: int
+    expires_at_ms: int | None = None
+    """The connection ends with its credential, unless a `renew` frame brings another one."""
 
 
 class Subscribed(ServerFrame, tag="subscribed"):
@@ -282,6 +293,11 @@ class Pong(ServerFrame, tag="pong"):
     pass
 
 
+class Renewed(ServerFrame, tag="renewed"):
+    expires_at_ms: int | None = None
+    """Of the new credential, if it expires."""
+
+
 class Ended(ServerFrame, tag="ended"):
     """The server ended a subscription, for example because its queue was deleted."""
 
@@ -333,7 +349,8 @@ class Messages(ServerFrame, tag="messages"):
 
 
 SERVER_FRAMES = (
-    Hello, Subscribed, Unsubscribed, Credited, Messages, Results, PublishedFrame, Reply, Error, Pong, Ended, ByeFrame,
+    Hello, Subscribed, Unsubscribed, Credited, Messages, Results, PublishedFrame, Reply, Error, Pong, Renewed, Ended,
+    ByeFrame,
 )  # fmt: skip
 
 # -- closing ------------------------------------------------------------------------------------------------------

@@ -116,6 +116,8 @@ EXAMPLES: dict[type[records.Fact], list[records.Record]] = {
     ],
     records.KeyRotated: [records.KeyRotated(1, "k1", bytes(32), 2**50)],
     records.KeyRevoked: [records.KeyRevoked(1, "k1")],
+    records.UserSet: [records.UserSet(1, "ada@example.com", "viewer", "$argon2id$", "k1")],
+    records.UserRemoved: [records.UserRemoved(1, "ada@example.com")],
     records.ScheduleRefused: [records.ScheduleRefused(1, "nightly", "queue_full", "no room", 2)],
 }
 ALL = [example for examples in EXAMPLES.values() for example in examples]

@@ -16,7 +16,7 @@ from penstock.engines.memory import MemoryEngine
 from penstock.errors import Unavailable
 from penstock.ids import parse_queue, ulid_text
 from penstock.journal.port import Damaged
-from penstock.runtime import far
+from penstock.runtime import chunk_blobs, far
 from penstock.runtime.far import agenda_blobs_of, read_chunk
 from penstock.runtime.recovery import recover
 from penstock.testing.inprocess import in_process
@@ -126,7 +126,7 @@ def test_many_small_blobs_become_one(tmp_path):
             for number in range(40):
                 await box.publish("later", b"x", delay_ms=[HOUR_MS * (3 + number)])
                 await box.host.upkeep.round()
-                assert len(await blobs(box)) <= far.SMALL_BLOBS_MAX + 2
+                assert len(await blobs(box)) <= chunk_blobs.SMALL_BLOBS_MAX + 2
             assert agenda_blobs_of(box.host.loop.shard.queues[1]) == {
                 int(name.removeprefix("agenda-")) for name in await blobs(box)
             }

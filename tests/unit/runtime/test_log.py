@@ -16,7 +16,7 @@ from penstock.engines.memory import MemoryEngine
 from penstock.journal.codec import encode
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.runtime.index import PartitionIndex, StoredPiece
-from penstock.runtime.log import MessageLog, StoredRun, cut_record
+from penstock.runtime.log import RECORD_BYTES, MessageLog, StoredRun, cut_record
 from penstock.runtime.node_memory import NodeMemory
 from penstock.runtime.stored import DamagedMessages
 
@@ -332,3 +332,20 @@ def test_pieces_that_moved_stand_in_the_place_of_the_old_ones(changes, below):
         assert (twin.size, twin.sealed_size) == (sum(index.sizes), 7000 * len(moved))
     assert (index.count, index.sealed_count) == (read.count, read.sealed_count)
     assert (index.size, index.sealed_size) == (read.size, read.sealed_size)
+
+
+def test_small_records_in_memory_are_bounded_with_their_objects():
+    shelf = Shelf(hot_bytes=10_000)
+    for _ in range(100):
+        shelf.commit([((1, 0), [b"x"])])
+    assert sum(map(len, shelf.log._hot.values())) * RECORD_BYTES < 10_000
+
+
+def test_messages_in_memory_are_checked_for_damage_without_a_read(monkeypatch):
+    shelf = Shelf(hot_bytes=3_000)
+    for _ in range(20):
+        shelf.commit([((1, 0), [b"x" * 300])])
+    read = []
+    monkeypatch.setattr(shelf.log.pieces, "read", lambda *where: read.append(where))
+    assert list(shelf.log.damaged(1, 0, 19, 20)) == []
+    assert read == []

@@ -96,15 +96,15 @@ def test_replace_returns_principals_that_ended_and_keeps_the_others():
     assert table.find(stays.text.reveal(), 0) is before, "its open streams go on"
 
 
-def test_rate_of_a_key_is_counted_per_key():
+def test_rate_of_a_key_is_that_of_its_principal():
     table, limited, free = KeyTable(HASH_KEY), ApiKey.new(), ApiKey.new()
     table.replace([entry(table, limited, rate=parse_rate("2/s")), entry(table, free)])
-    assert [table.wait_s(limited.id, 0.0) for _ in range(2)] == [0, 0]
-    assert 0 < table.wait_s(limited.id, 0.0) <= 0.5
-    assert table.wait_s(limited.id, 0.5) == 0
-    assert [table.wait_s(free.id, 0.0) for _ in range(5)] == [0] * 5
+    principal = table.find(limited.text.reveal(), 0)
+    assert principal.rate == Rate(2, "s") and table.find(free.text.reveal(), 0).rate is None
     table.replace([entry(table, limited, rate=parse_rate("2/s"))])
-    assert table.wait_s(limited.id, 0.5) > 0, "an unrelated change does not refill it"
+    assert table.find(limited.text.reveal(), 0) is principal, "an unrelated change keeps the principal"
+    table.replace([entry(table, limited, rate=parse_rate("3/s"))])
+    assert table.find(limited.text.reveal(), 0).rate == Rate(3, "s")
 
 
 @pytest.mark.parametrize("show", [repr, str, "{}".format, "{!r}".format, lambda secret: f"{[secret]}"])

@@ -14,8 +14,12 @@ def test_rates(text, rate):
     assert parse_rate(text) == rate and str(rate) == text
 
 
+def test_rates_have_prefixes():
+    assert [parse_rate(f"5{size}/s").amount for size in ("", "k", "M", "G")] == [5, 5e3, 5e6, 5e9]
+
+
 @pytest.mark.parametrize(
-    "text", ["", "0/s", "1", "1/d", "-1/s", "1.5/s", "1/s ", " 1/s", "01/s", "9999999999/s", "١/s"]
+    "text", ["", "0/s", "1", "1/d", "-1/s", "1.5/s", "1/s ", " 1/s", "01/s", "9999999999k/s", "١/s"]
 )
 def test_other_rates_are_refused(text):
     with pytest.raises(InvalidRequest, match="rate"):

@@ -16,7 +16,7 @@ import msgspec
 from penstock import limits
 from penstock.batch import layout
 from penstock.core import records
-from penstock.core.apply import groups, holds, keys, readers, rebalancing, redriven, schedules, webhooks
+from penstock.core.apply import groups, holds, keys, readers, rebalancing, redriven, schedules, users, webhooks
 from penstock.core.config import QueueConfig, same_order
 from penstock.core.offsets.ranges import RangeSet, drop_range, pairs
 from penstock.core.order.dispatcher_adapter import follow_settings
@@ -24,10 +24,10 @@ from penstock.core.rebuild import rebuild_queue
 from penstock.core.records import Record
 from penstock.core.state import FormerQueue, Partition, Progress, Queue, Shard, sessions, windows
 from penstock.core.state.client_ids import Place
-from penstock.core.state.dead_letters import DeadLetter
 from penstock.core.state.dedup import SeqRun
 from penstock.core.state.holds import follow_queue
 from penstock.core.state.leases import Held, Lease
+from penstock.core.state.letter_chunks import DeadLetter
 from penstock.core.state.log_start import drop_traits, move_start
 from penstock.core.state.retries import Retry
 
@@ -495,6 +495,8 @@ _APPLY: dict[type, Callable[[Shard, Any], None]] = {
     records.KeyCreated: keys.apply_created,
     records.KeyRotated: keys.apply_rotated,
     records.KeyRevoked: keys.apply_revoked,
+    records.UserSet: users.apply_set,
+    records.UserRemoved: users.apply_removed,
     records.DeadLettersRemoved: redriven.dead_letters_removed,
     records.RedriveStarted: redriven.redrive_started,
     records.Redriven: redriven.redriven,

@@ -22,6 +22,7 @@ from penstock.core.decide import (
     redriving,
     schedules,
     settling,
+    users,
     waiting,
     webhooks,
 )
@@ -91,4 +92,7 @@ _DECIDE: dict[type, Callable[[Shard, Any, int], Decision]] = {
     commands.CreateKey: keys.create,
     commands.RotateKey: keys.rotate,
     commands.RevokeKey: keys.revoke,
+    commands.AddUser: users.add,
+    commands.ChangeUser: users.change,
+    commands.RemoveUser: users.remove,
 }

@@ -40,6 +40,7 @@ from penstock.core.state.members import Membership
 from penstock.core.state.partitions import Partitions
 from penstock.core.state.progress import NEVER_MS, Progress
 from penstock.core.state.traits import Traits
+from penstock.core.state.users import StoredUser
 
 if TYPE_CHECKING:
     from penstock.core.order.dispatch import Dispatcher
@@ -151,7 +152,8 @@ class Partition:
     def live(self, *, keeps: bool) -> RangeSet:
         """Offsets whose bytes may still be read: retained, not done in a group, or a dead letter."""
         floors = [progress.floor for progress in self.progress.values()]
-        return self.live_in(min([self.start, *floors, *self.dead.offsets()]), self.end, keeps=keeps)
+        lowest = self.dead.lowest()
+        return self.live_in(min([self.start, *floors, *([] if lowest is None else [lowest])]), self.end, keeps=keeps)
 
     def live_in(self, first: int, stop: int, *, keeps: bool) -> RangeSet:
         """The same for `[first, stop)` alone; costs what lies there."""
@@ -171,15 +173,7 @@ class Partition:
                     break
         if lowest < min(stop, self.end):
             alive.append((max(first, lowest), min(stop, self.end)))
-        if self.dead and len(self.dead) <= stop - first:
-            alive += [(offset, offset + 1) for offset in self.dead.offsets() if first <= offset < stop]
-        elif self.dead:
-            groups = list(self.progress)
-            alive += [
-                (offset, offset + 1)
-                for offset in range(first, stop)
-                if any(self.dead.get(group, offset) is not None for group in groups)
-            ]
+        alive += self.dead.runs_in(first, stop)
         return RangeSet(sorted(alive))
 
 
@@ -372,7 +366,7 @@ class Shard:
         "advanced_ms", "alarms", "changing", "deadlines", "due_schedules", "former_queues", "grace", "holds", "keys",
         "last_id",
         "leases", "next_lease", "next_queue", "now_ms", "overdue", "overdue_groups", "overdue_partitions", "paths",
-        "queues", "replaying", "schedules", "term", "timers", "transactions", "webhook_groups", "webhooks",
+        "queues", "replaying", "schedules", "term", "timers", "transactions", "users", "webhook_groups", "webhooks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -395,6 +389,8 @@ class Shard:
         self.webhooks: dict[str, Webhook] = {}
         self.keys: dict[str, StoredKey] = {}
         """API keys by id."""
+        self.users: dict[str, StoredUser] = {}
+        """People by email."""
         # Soft.
         self.changing: Callable[[int], None] | None = None
         """Called with the number of a queue before anything in it that a snapshot has changes."""

@@ -93,7 +93,7 @@ class PostgresJournal:
     # -- terms --------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Begin a term, which ends that of the owner before. Raises StoreUnavailable if that was not possible in time."""
+        """Begin a term, whatever term the shard was in. Raises StoreUnavailable if that was not possible in time."""
         taken = await self._take(None)
         self.term, self.tail = taken.term, taken.tail
         blocks = await self._ask(

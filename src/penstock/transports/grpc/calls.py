@@ -18,8 +18,9 @@ from google.protobuf.message import Message
 
 from penstock import limits
 from penstock.broker.audit import ORIGIN, Origin
-from penstock.errors import Internal, PenstockError, TooLarge, Unauthenticated
-from penstock.transports.auth import credential_of
+from penstock.errors import Internal, InvalidRequest, PenstockError, TooLarge, Unauthenticated
+from penstock.security.principal import Principal
+from penstock.transports.auth import SETTLING, Authenticator, credential_of
 from penstock.transports.grpc.edge import GrpcEdge
 from penstock.transports.grpc.error_status import abort_with, status_of
 from penstock.transports.grpc.http_call import http_call
@@ -33,8 +34,45 @@ _log = structlog.get_logger("penstock.grpc")
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Unary: TypeAlias = Callable[[GrpcEdge, Any, Context], Awaitable[Message | bytes]]
 """One request, one reply, which may be encoded bytes. Raises PenstockError."""
-Stream: TypeAlias = Callable[[GrpcEdge, Context], Awaitable[None]]
-"""Reads requests from the context and writes replies to it until the stream ends."""
+
+
+class StreamCredential:
+    """The credential that a stream ends with; a request of the stream may bring another one."""
+
+    def __init__(self, auth: Authenticator, principal: Principal, address: str, end: Callable[[], None]):
+        """Raises RateLimited if the principal has too many streams."""
+        self._auth = auth
+        self._principal = principal
+        self._address = address
+        self._end = end
+        self._close = auth.quotas.open_stream(principal)
+        self._unfollow = auth.follow(principal, end)
+
+    def renew(self, credential: str) -> pb.StreamRenewed:
+        """Raises Unauthenticated, RateLimited or Forbidden, and the stream goes on as before."""
+        principal = self._auth.renew(self._principal, credential, self._address)
+        self._unfollow()
+        self._unfollow = self._auth.follow(principal, self._end)
+        return pb.StreamRenewed(expires_at_ms=principal.expires_at_ms or None)
+
+    def open_queue(self, queue: str) -> Callable[[], None]:
+        """Count the stream for its queue. Returns the function that ends that. Raises RateLimited."""
+        return self._auth.quotas.open_queue_stream(queue)
+
+    def stop(self) -> None:
+        self._unfollow()
+        self._close()
+
+
+def renewed(credential: StreamCredential | None, text: str) -> pb.StreamRenewed:
+    """The answer to a request that brings another credential."""
+    if credential is None:
+        raise InvalidRequest("this server asks for no credentials, so there is none to renew")
+    return credential.renew(text)
+
+
+Stream: TypeAlias = Callable[[GrpcEdge, Context, StreamCredential | None], Awaitable[None]]
+"""Reads requests from the context and writes replies to it until the stream ends. None: there are no credentials."""
 Replies: TypeAlias = Callable[[GrpcEdge, Any, Context], Awaitable[None]]
 """One request; writes to the context."""
 
@@ -53,7 +91,7 @@ class CallHandlers:
 
     def unary(self, name: str, kind: type[Message], handle: Unary, size_max: int) -> Any:
         async def call(data: bytes, context: Context) -> bytes | None:
-            async with self._track_call(name, context) as edge:
+            async with self._track_call(name, context) as (edge, _):
                 reply = await handle(edge, parse(kind, data, size_max), context)
                 return reply if isinstance(reply, bytes) else _encoded(reply)
             return None
@@ -73,22 +111,22 @@ class CallHandlers:
 
     def replies(self, name: str, kind: type[Message], handle: Replies) -> Any:
         async def call(data: bytes, context: Context) -> None:
-            async with self._track_call(name, context, stream=True) as edge:
+            async with self._track_call(name, context, stream=True) as (edge, _):
                 await handle(edge, parse(kind, data), context)
 
         return grpc.unary_stream_rpc_method_handler(call)
 
     def stream(self, name: str, handle: Stream) -> Any:
         async def call(requests: object, context: Context) -> None:  # noqa: ARG001
-            async with self._track_call(name, context, stream=True) as edge:
-                await handle(edge, context)
+            async with self._track_call(name, context, stream=True) as (edge, credential):
+                await handle(edge, context, credential)
 
         return grpc.stream_stream_rpc_method_handler(call)
 
     @asynccontextmanager
     async def _track_call(
         self, name: str, context: Context, *, stream: bool = False, authenticates: bool = True
-    ) -> AsyncIterator[GrpcEdge]:
+    ) -> AsyncIterator[tuple[GrpcEdge, StreamCredential | None]]:
         """The edge of the call's principal. A stream ends with its credential."""
         task = asyncio.current_task()
         assert task is not None, "gRPC runs every call in a task"
@@ -106,15 +144,20 @@ class CallHandlers:
 
         stop: Callable[[], None] | None = None
         try:
-            if self._edge.auth is None or not authenticates:
-                yield self._edge
+            auth = self._edge.auth
+            if auth is None or not authenticates:
+                yield self._edge, None
             else:
-                headers, peer = _client_of(context)
-                ORIGIN.set(Origin(peer.address))
-                principal = self._edge.auth.authenticate(credential_of(headers), *peer)
+                principal, address = _authenticated(auth, context)
                 actor = f"{principal.kind}:{principal.name}"
-                stop = self._edge.auth.follow(principal, end) if stream or name == "lease" else None
-                yield self._edge.edge_for(principal)
+                auth.quotas.demand_request(principal, settles=name in SETTLING)
+                held: StreamCredential | None = None
+                if stream:
+                    held = StreamCredential(auth, principal, address, end)
+                    stop = held.stop
+                elif name == "lease":
+                    stop = auth.follow(principal, end)
+                yield self._edge.edge_for(principal), held
         except PenstockError as refusal:
             error = refusal
         except asyncio.CancelledError:
@@ -138,6 +181,16 @@ class CallHandlers:
             self._edge.metrics.log_call(name, status.name, self._edge.clock.monotonic() - began, actor)
         if error is not None:
             await abort_with(context, error)
+
+
+def _authenticated(auth: Authenticator, context: Context) -> tuple[Principal, str]:
+    """The principal and the address of a call. Raises Unauthenticated or RateLimited."""
+    headers, peer = _client_of(context)
+    ORIGIN.set(Origin(peer.address))
+    for shown in context.auth_context().get("x509_pem_cert", ()):
+        if auth.is_revoked(shown):
+            raise Unauthenticated("this client certificate is revoked")
+    return auth.authenticate(credential_of(headers), *peer), peer.address
 
 
 def _client_of(context: Context) -> tuple[list[tuple[bytes, bytes]], Peer]:

@@ -23,19 +23,20 @@ import grpc
 from google.protobuf.message import Message
 
 from penstock import limits
+from penstock.broker.outstanding import OutstandingLeases
 from penstock.broker.types import DeliveredRun, LeaseReply
 from penstock.errors import InvalidRequest, PenstockError, Unavailable
 from penstock.transports import translate
-from penstock.transports.grpc.calls import Context
+from penstock.transports.grpc.calls import Context, StreamCredential, renewed
 from penstock.transports.grpc.delivery import encoded, receipts_of, replies, settled
 from penstock.transports.grpc.edge import GrpcEdge
 from penstock.transports.grpc.error_status import error_message
 from penstock.transports.grpc.lease import settlement
 from penstock.transports.grpc.shapes import check_known, convert, in_frames, parse, values_of
-from penstock.transports.outstanding import OutstandingLeases
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.delivery import Settled
 from penstock.wire.messages import AckRequest, ExtendRequest, LeaseRequest, NackRequest, RejectRequest
+from penstock.wire.parse import parse_queue
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
@@ -46,8 +47,8 @@ _DELIVERIES_AHEAD = 2
 """Replies with messages that may wait to be written: one being written, one ready."""
 
 
-async def lease_stream(edge: GrpcEdge, context: Context) -> None:
-    stream = LeaseStream(edge, context)
+async def lease_stream(edge: GrpcEdge, context: Context, credential: StreamCredential | None) -> None:
+    stream = LeaseStream(edge, context, credential)
     lost = False
     try:
         await stream.run()
@@ -57,6 +58,7 @@ async def lease_stream(edge: GrpcEdge, context: Context) -> None:
         lost = not edge.draining.is_set() and not stream.ended_by_client()
         raise
     finally:
+        stream.close_queue()
         edge.run_detached(partial(stream.return_leases, lost=lost))
 
 
@@ -71,8 +73,11 @@ class _Reply(NamedTuple):
 class LeaseStream:
     """One stream."""
 
-    def __init__(self, edge: GrpcEdge, context: Context):
+    def __init__(self, edge: GrpcEdge, context: Context, credential: StreamCredential | None):
         self._edge = edge
+        self._credential = credential
+        self.close_queue: Callable[[], None] = lambda: None
+        """Ends the count of this stream for its queue."""
         self._context = context
         self._peer = context.peer()  # gRPC may not know the peer after the end of the stream
         self._held = OutstandingLeases()
@@ -103,6 +108,8 @@ class LeaseStream:
         asked, frames = _opened(first.open)
         take = translate.lease_call(self._edge.broker, asked)
         self._generation = asked.generation
+        if self._credential is not None and asked.queue is not None:
+            self.close_queue = self._credential.open_queue(parse_queue(asked.queue))
         await self._handle_request(first)
         reading = asyncio.ensure_future(self._read_requests())
         leasing = asyncio.ensure_future(self._lease(take, asked.max, frames))
@@ -205,12 +212,21 @@ class LeaseStream:
             self._generation = request.generation
         self._credits = credits
         self._changed.set()
+        if request.HasField("credential"):
+            self._enqueue_reply(_Reply(self._renewed(request).SerializeToString()))
         if wanted:
             await self._requests.acquire()
             task = asyncio.ensure_future(self._settle(request.number, wanted))
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
             self._enqueue_reply(task)
+
+    def _renewed(self, request: pb.LeaseStreamRequest) -> pb.LeaseStreamReply:
+        try:
+            return pb.LeaseStreamReply(renewed=renewed(self._credential, request.credential))
+        except PenstockError as error:
+            refused = pb.StreamSettled(number=request.number, error=error_message(error))
+            return pb.LeaseStreamReply(settled=[refused])
 
     async def _settle(self, number: int, wanted: Sequence[Callable[[Broker], Awaitable[Sequence[Settled]]]]) -> _Reply:
         async def outcome_of(settle: Callable[[Broker], Awaitable[Sequence[Settled]]]) -> Sequence[Settled]:

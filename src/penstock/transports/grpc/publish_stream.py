@@ -12,7 +12,7 @@ import grpc
 
 from penstock import limits
 from penstock.errors import PenstockError, Unavailable
-from penstock.transports.grpc.calls import Context
+from penstock.transports.grpc.calls import Context, StreamCredential, renewed
 from penstock.transports.grpc.edge import GrpcEdge
 from penstock.transports.grpc.error_status import error_message
 from penstock.transports.grpc.publish import publish
@@ -20,15 +20,16 @@ from penstock.transports.grpc.shapes import check_known, parse
 from penstock.v1 import broker_pb2 as pb
 
 
-async def publish_stream(edge: GrpcEdge, context: Context) -> None:
-    await PublishStream(edge, context).run()
+async def publish_stream(edge: GrpcEdge, context: Context, credential: StreamCredential | None) -> None:
+    await PublishStream(edge, context, credential).run()
 
 
 class PublishStream:
     """One stream."""
 
-    def __init__(self, edge: GrpcEdge, context: Context):
+    def __init__(self, edge: GrpcEdge, context: Context, credential: StreamCredential | None):
         self._edge = edge
+        self._credential = credential
         self._context = context
         self._replies: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue()
         """Replies in the order of the requests; None at the end."""
@@ -70,9 +71,12 @@ class PublishStream:
 
     async def _answer(self, data: bytes) -> bytes:
         try:
-            request = parse(pb.PublishStreamRequest, data).publish
-            check_known(request)
-            reply = pb.PublishStreamReply(published=await publish(self._edge, request, self._context))
+            asked = parse(pb.PublishStreamRequest, data)
+            if asked.HasField("credential"):
+                reply = pb.PublishStreamReply(renewed=renewed(self._credential, asked.credential))
+            else:
+                check_known(asked.publish)
+                reply = pb.PublishStreamReply(published=await publish(self._edge, asked.publish, self._context))
         except PenstockError as error:
             reply = pb.PublishStreamReply(error=error_message(error))
         self._bytes -= len(data)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from penstock.broker.audit import ORIGIN, Origin
@@ -18,13 +18,17 @@ from penstock.eager import Finished, Suspended, begin
 from penstock.errors import Internal, PenstockError, Unauthenticated
 from penstock.logs import get_logger
 from penstock.pending import PendingReply
+from penstock.security.sessions import Session
 from penstock.transports.access import Access
-from penstock.transports.auth import Authenticator, credential_of
+from penstock.transports.auth import SETTLING, Authenticator, credential_of
 from penstock.transports.http import routes
 from penstock.transports.http.answer import Answer, error_answer
+from penstock.transports.http.cors import is_preflight, options_answer, shared_answer
 from penstock.transports.http.edge import Edge, PrincipalEdge
-from penstock.transports.http.pages import Site, page
+from penstock.transports.http.in_process import InProcessHttp
+from penstock.transports.http.pages import Ask, Site, page, to_login
 from penstock.transports.http.request import ClientGone, Request
+from penstock.transports.login import check_csrf, session_cookie
 from penstock.transports.memory_budget import MemoryBudget
 from penstock.transports.metrics import Metrics
 from penstock.transports.request_log import RequestLog, request_id_of
@@ -40,11 +44,14 @@ Respond: TypeAlias = Callable[[Request, Send], None]
 
 LIMITS = frozenset(("rate_limited", "queue_full", "disk_full"))
 """Codes of refusals that are logged."""
-HEALTH_PATH = "/healthz"
-"""The only path that needs no credential."""
+OPEN = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("POST", "/v1/session")})
+"""The operations that need no credential: the probe, and the login."""
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SERVER_OPERATIONS: dict[str, str | None] = {
     "metrics": "metrics", "connections": "metrics", "storage": "metrics", "audit": "audit.read",
-    "log_levels": "cluster.admin", "set_log_levels": "cluster.admin", "event_stream": None,
+    "log_levels": "cluster.admin", "set_log_levels": "cluster.admin", "verify_audit": "audit.read",
+    "event_stream": None, "session": None, "login": None, "logout": None, "change_password": None,
+    "create_ticket": None, "access_limits": None,
 }  # fmt: skip
 """Operations that use the server and not the facade, with the verb that they need everywhere. None: the handler checks
 the queue that the request names."""
@@ -75,8 +82,6 @@ class HttpApp:
         self._table = table
         self.edge = Edge(broker, clock, self.metrics)
         self._tasks: set[asyncio.Task[None]] = set()
-        self.auth: Authenticator | None = None
-        """None: the server asks for no credentials."""
         self._edges: WeakKeyDictionary[Principal, Edge] = WeakKeyDictionary()
         self.websockets: Upgrades | None = None
         """None: the server has no WebSockets, and ignores an offered upgrade."""
@@ -97,6 +102,15 @@ class HttpApp:
         if self._observers:
             self.respond = respond  # type: ignore[assignment, method-assign]
 
+    @property
+    def auth(self) -> Authenticator | None:
+        """None: the server asks for no credentials."""
+        return self.edge.auth
+
+    @auth.setter
+    def auth(self, auth: Authenticator | None) -> None:
+        self.edge.auth = auth
+
     def opens_websocket(self, path: str) -> bool:
         return self.websockets is not None and self.websockets.opens(path)
 
@@ -113,21 +127,24 @@ class HttpApp:
         An answer that waits for a reply leaves it in `request.pending`: the caller may cancel or withdraw it.
         """
         edge = self.edge
+        if request.fields.origin is not None and self.access.shares_with(request.fields.origin):
+            send = partial(_send_shared, send)
         try:
             self.access.check(request.fields)
-            if self.auth is not None and request.path != HEALTH_PATH:
-                edge = self.edge_for(self.authenticate(request))
+            if self.edge.auth is not None:
+                edge = self._admit(request)
             if self.site is not None and self.site.serves(request.path, request.fields.accept):
                 request.operation = "page"
-                outcome: Answer | PendingReply[Answer] = self._run(page(self.site, request))
+                outcome: Answer | PendingReply[Answer] = self._run(page(self.site, self._ask_for(request), request))
             elif request.method == "OPTIONS":
-                allow = ", ".join(self._table.allowed(request.path)).encode()
-                outcome = Answer(204, b"", headers=((b"allow", allow),))
+                outcome = options_answer(request, self._table.allowed(request.path))
             else:
                 found = self._table.find(request.method, request.path)
                 request.operation = found.name
                 if found.large and self.memory.is_full:
                     raise self.memory.refusal()
+                if request.principal is not None:
+                    self._charge(request.principal, found.name)
                 if request.principal is not None and found.name in SERVER_OPERATIONS:
                     if (verb := SERVER_OPERATIONS[found.name]) is not None:
                         request.principal.demand_everywhere(verb)
@@ -146,14 +163,46 @@ class HttpApp:
         if self.auth is not None and request.principal is not None and not outcome.done():
             self._follow(self.auth, request.principal, request, outcome, send)
 
-    def authenticate(self, request: Request, credential: str | None = None) -> Principal:
+    def authenticate(self, request: Request, credential: str | None = None, *, cookies: bool = False) -> Principal:
         """The principal of a request, or of this credential of it. Raises Unauthenticated or RateLimited."""
         assert self.auth is not None
-        ORIGIN.set(Origin(request.peer.address, request_id_of(request)))
+        address = request.peer.address
         if request.principal is None:
             credential = credential or credential_of(request.fields.headers)
-            request.principal = self.auth.authenticate(credential, request.peer.address, request.peer.certificate)
+            if cookies and credential is None and (cookie := session_cookie(request.fields.headers)) is not None:
+                request.principal, request.by_cookie = self.auth.session_of(cookie, address), True
+            else:
+                request.principal = self.auth.authenticate(credential, address, request.peer.certificate)
         return request.principal
+
+    def _admit(self, request: Request) -> Edge:
+        """The edge for the identity behind a request. Raises Unauthenticated, RateLimited or Forbidden."""
+        ORIGIN.set(Origin(request.peer.address, request_id_of(request)))
+        if self._is_open(request):
+            return self.edge
+        principal = self.authenticate(request, cookies=True)
+        if request.by_cookie and request.method not in SAFE_METHODS and not self._is_page(request):
+            check_csrf(cast(Session, principal), request.fields.headers)
+        return self.edge_for(principal)
+
+    def _charge(self, principal: Principal, operation: str) -> None:
+        """Count a request of a principal. Raises RateLimited."""
+        auth = self.edge.auth
+        if auth is not None:
+            auth.quotas.demand_request(principal, settles=operation.rpartition(".")[2] in SETTLING)
+
+    def _ask_for(self, request: Request) -> Ask:
+        """Calls of the API on behalf of a request for a page."""
+        return partial(InProcessHttp(self).ask, on_behalf_of=request)
+
+    def _is_open(self, request: Request) -> bool:
+        """Whether a request needs no credential."""
+        if (request.method, request.path) in OPEN or (request.method == "OPTIONS" and is_preflight(request)):
+            return True
+        return self.site is not None and self.site.is_open(request.path)
+
+    def _is_page(self, request: Request) -> bool:
+        return self.site is not None and self.site.serves(request.path, request.fields.accept)
 
     def edge_for(self, principal: Principal) -> Edge:
         assert self.auth is not None
@@ -235,6 +284,8 @@ class HttpApp:
     def _error_answer(self, request: Request, error: Exception) -> Answer | None:
         if isinstance(error, ClientGone):
             return None
+        if isinstance(error, Unauthenticated) and self._is_page(request):
+            return to_login(request, error)
         if isinstance(error, PenstockError):
             if error.code in LIMITS:
                 actor = "" if request.principal is None else f"{request.principal.kind}:{request.principal.name}"
@@ -242,6 +293,11 @@ class HttpApp:
             return error_answer(error)
         _log.error("request_failed", operation=request.operation, exc_info=error)
         return error_answer(Internal("an unexpected error; the server's log has it"))
+
+
+def _send_shared(send: Send, request: Request, answer: Answer | None) -> None:
+    """Send an answer that pages of another origin, which is allowed, may read."""
+    send(request, answer if answer is None else shared_answer(answer, request.fields.origin or b""))
 
 
 async def _complete(pending: PendingReply[Answer], handling: Suspended[Answer]) -> None:

@@ -11,16 +11,18 @@ from penstock.pending import PendingReply
 from penstock.transports.http.answer import Answer
 from penstock.transports.http.request import Request
 from penstock.transports.metrics import Metrics
-from penstock.wire.audit import AuditEntry
+from penstock.wire.audit import AuditEntry, AuditStateReply
 from penstock.wire.logs import LogsReply, LogsRequest
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
+    from penstock.transports.auth import Authenticator
     from penstock.transports.http.event_stream import EventStreams
 
 
 class AuditReader(Protocol):
     def read(self, after: int | None, limit: int) -> list[AuditEntry]: ...
+    def verify(self) -> AuditStateReply: ...
 
 
 class LogControl(Protocol):
@@ -48,16 +50,8 @@ class Edge:
     """The broker, the clock and the counters. One per HTTP application."""
 
     __slots__ = (
-        "audit",
-        "broker",
-        "clock",
-        "draining",
-        "list_connections",
-        "log_levels",
-        "metrics",
-        "queue_rows",
-        "storage",
-        "streams",
+        "audit", "auth", "broker", "clock", "draining", "list_connections", "log_levels", "metrics", "queue_rows",
+        "secure", "storage", "streams",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, clock: Clock, metrics: Metrics):
@@ -77,6 +71,10 @@ class Edge:
         """None: the process configures its own logging."""
         self.audit: AuditReader | None = None
         """None: the server keeps no audit trail."""
+        self.auth: Authenticator | None = None
+        """None: the server asks for no credentials."""
+        self.secure = False
+        """The listener has TLS."""
 
     def count_publish(self, runs: Sequence[PublishedRun], started: float) -> None:
         self.metrics.published(runs)

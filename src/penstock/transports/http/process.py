@@ -14,6 +14,7 @@ from penstock.transports.http.plain import json_reader
 from penstock.transports.http.request import Request
 from penstock.wire.audit import AuditQuery, AuditReply
 from penstock.wire.logs import LogsRequest
+from penstock.wire.messages import NoQuery
 from penstock.wire.parse import parse_query
 from penstock.wire.queue_table import MetricsQuery, StorageReply
 from penstock.wire.replies import FrontPage, ReadinessReply, StatusReply
@@ -74,6 +75,13 @@ async def audit(edge: Edge, request: Request) -> Answer:
         raise NotFound("this server keeps no audit trail; start it with --auth keys")
     entries = await asyncio.to_thread(edge.audit.read, query.after, query.limit)
     return json_answer(AuditReply(entries))
+
+
+async def verify_audit(edge: Edge, request: Request) -> Answer:
+    parse_query(NoQuery, request.query)
+    if edge.audit is None:
+        raise NotFound("this server keeps no audit trail; start it with --auth keys")
+    return json_answer(await asyncio.to_thread(edge.audit.verify))
 
 
 def describe_http(edge: Edge, request: Request) -> Answer:  # noqa: ARG001

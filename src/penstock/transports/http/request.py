@@ -58,8 +58,8 @@ class Request:
     """A request with its whole body, and the state of its client while it is answered."""
 
     __slots__ = (
-        "_body", "_gone", "disconnected", "fields", "half_closed", "method", "must_close", "operation", "path", "peer",
-        "pending", "principal", "query", "size", "trace",
+        "_body", "_gone", "by_cookie", "disconnected", "fields", "half_closed", "method", "must_close", "operation",
+        "path", "peer", "pending", "principal", "query", "size", "trace",
     )  # fmt: skip
 
     def __init__(self, method: str, path: str, query: bytes, fields: Fields, body: bytes):
@@ -74,6 +74,8 @@ class Request:
         self.peer: Peer = UNKNOWN_PEER
         self.principal: Principal | None = None
         """The identity behind the request, if the server asks for credentials."""
+        self.by_cookie = False
+        """The identity is that of a cookie, which browsers send unasked."""
         self.pending: PendingReply[Any] | None = None
         """The reply that the answer waits for; None if there is none."""
         self.trace: LeaseTrace | None = None

@@ -15,6 +15,7 @@ from penstock.transports.http import (
     publish,
     queue_table,
     series,
+    session,
 )
 from penstock.transports.http.edge import Handler
 from penstock.transports.http.plain import plain, settling
@@ -58,6 +59,13 @@ HANDLERS: dict[str, Handler] = {
     "dead_letters": deadletters.dead_letters,
     "redrive": deadletters.redrive,
     "audit": process.audit,
+    "verify_audit": process.verify_audit,
+    "session": session.session,
+    "login": session.login,
+    "logout": session.logout,
+    "change_password": session.change_password,
+    "create_ticket": session.create_ticket,
+    "access_limits": session.access_limits,
     "storage": process.storage,
     "log_levels": process.log_levels,
     "set_log_levels": process.set_log_levels,

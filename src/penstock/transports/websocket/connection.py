@@ -12,6 +12,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import structlog
@@ -28,6 +29,8 @@ from penstock.wire import stream
 if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
+    from penstock.security.principal import Principal
+    from penstock.transports.auth import Authenticator
     from penstock.transports.websocket.sockets import WebSockets
 
 _log = structlog.get_logger("penstock.websocket")
@@ -85,9 +88,10 @@ class Connection(asyncio.Protocol):
         "_slow_timer",
         "_sockets",
         "_transport",
+        "_unfollow",
         "_unwritten",
         "_unwritten_bytes",
-        "on_removed",
+        "on_closed",
     )  # fmt: skip
 
     def __init__(
@@ -116,8 +120,9 @@ class Connection(asyncio.Protocol):
         self._unwritten: list[bytes] = []
         """Frames that are written at the end of this turn of the event loop."""
         self._unwritten_bytes = 0
-        self.on_removed: Callable[[], None] | None = None
+        self.on_closed: Callable[[], None] | None = None
         """Called when the connection has ended."""
+        self._unfollow: Callable[[], None] | None = None
         self._received_since_ping = True
         self._client_closes = False
         """True while the reply to the client's close frame waits for pending replies."""
@@ -299,6 +304,19 @@ class Connection(asyncio.Protocol):
         self._session.ended()
         self._flush()
         self._abort_later()
+
+    def follow(self, auth: Authenticator, principal: Principal) -> None:
+        """Close the connection when this principal is accepted no longer, and not with the one before."""
+        former, self._unfollow = self._unfollow, auth.follow(principal, partial(self.close, stream.CREDENTIAL_ENDED))
+        if former is not None:
+            former()
+
+    def removed(self) -> None:
+        """The connection has ended."""
+        for end in (self._unfollow, self.on_closed):
+            if end is not None:
+                end()
+        self._unfollow = self.on_closed = None
 
     def _evict(self) -> None:
         """Close a slow connection. The close frame follows the unsent bytes."""

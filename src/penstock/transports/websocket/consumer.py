@@ -12,11 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.broker.outstanding import OutstandingLeases
 from penstock.broker.types import LeaseReply
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.ids import QueuePath, check_group, parse_scope
 from penstock.pending import PendingReply
-from penstock.transports.outstanding import OutstandingLeases
 from penstock.wire import stream
 from penstock.wire.delivery import Settled
 from penstock.wire.parse import parse_queue

@@ -19,17 +19,20 @@ import structlog
 
 from penstock import limits
 from penstock._version import __version__
+from penstock.broker.outstanding import message_count
 from penstock.eager import Suspended, begin
 from penstock.errors import Conflict, Internal, InvalidRequest, PenstockError, Unavailable
 from penstock.transports.http.fields import Fields
 from penstock.transports.http.request import Request
-from penstock.transports.outstanding import message_count
 from penstock.transports.websocket.codec import Codec, FrameId, HttpCall, InvalidUtf8, error_body
 from penstock.transports.websocket.consumer import ConsumerSubscription
 from penstock.transports.websocket.reader import ReaderSubscription
 from penstock.wire import stream
+from penstock.wire.parse import parse_queue
 
 if TYPE_CHECKING:
+    from penstock.security.principal import Principal
+    from penstock.transports.auth import Authenticator
     from penstock.transports.websocket.sockets import Admitted, WebSockets
 
 _log = structlog.get_logger("penstock.websocket")
@@ -46,13 +49,16 @@ class SessionSocket(Protocol):
     def freed(self) -> None:
         """The session accepts requests again."""
 
+    def follow(self, auth: Authenticator, principal: Principal) -> None:
+        """Close when this principal is accepted no longer."""
+
 
 class WebSocketSession:
     """One connection."""
 
     __slots__ = (
-        "_admitted", "_bye", "_finishing", "_over", "_paused", "_stopping", "_subs", "_tasks", "broker", "codec",
-        "socket", "sockets",
+        "_admitted", "_bye", "_closes", "_finishing", "_over", "_paused", "_stopping", "_subs", "_tasks", "broker",
+        "codec", "socket", "sockets",
     )  # fmt: skip
 
     def __init__(self, sockets: WebSockets, codec: Codec, socket: SessionSocket, admitted: Admitted | None = None):
@@ -62,6 +68,8 @@ class WebSocketSession:
         self.codec = codec
         self.socket = socket
         self._subs: dict[str, ReaderSubscription | ConsumerSubscription] = {}
+        self._closes: dict[str, list[Callable[[], None]]] = {}
+        """Of the subscriptions that are counted as streams of their queues."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._paused = False
         self._stopping = False
@@ -75,6 +83,7 @@ class WebSocketSession:
                     server=__version__,
                     ping_ms=limits.WEBSOCKET_PING_MS,
                     frame_bytes_max=codec.message_bytes_max,
+                    expires_at_ms=None if admitted is None else admitted.principal.expires_at_ms or None,
                 )
             )
         )
@@ -151,6 +160,8 @@ class WebSocketSession:
         if len(self._subs) >= limits.WEBSOCKET_SUBSCRIPTIONS_MAX:
             raise Conflict(f"a connection has at most {limits.WEBSOCKET_SUBSCRIPTIONS_MAX} subscriptions")
         sub = (ReaderSubscription if frame.role == "reader" else ConsumerSubscription)(self, frame)
+        if self._admitted is not None:
+            self._closes[sub.name] = self._open_streams(self._admitted.auth, frame)
         self._subs[sub.name] = sub
         self.sockets.subscribed(sub.role, 1)
         try:
@@ -164,6 +175,18 @@ class WebSocketSession:
             raise Conflict(f"{sub.name!r} was unsubscribed before it started", details={"field": "sub"})
         self._send(self.codec.encode(subscribed))
         sub.pump()
+
+    def _open_streams(self, auth: Authenticator, frame: stream.Subscribe) -> list[Callable[[], None]]:
+        """Count the subscription as a stream of its queues. Raises RateLimited."""
+        opened: list[Callable[[], None]] = []
+        try:
+            for queue in frame.queues or ([frame.queue] if frame.queue is not None else []):
+                opened.append(auth.quotas.open_queue_stream(parse_queue(queue)))
+        except PenstockError:
+            for close in opened:
+                close()
+            raise
+        return opened
 
     async def _unsubscribe(self, frame: stream.Unsubscribe) -> None:
         sub = self._sub(frame.sub)
@@ -204,6 +227,14 @@ class WebSocketSession:
 
     async def _ping(self, frame: stream.Ping) -> None:
         self._send(self.codec.encode(stream.Pong(id=frame.id)))
+
+    async def _renew(self, frame: stream.Renew) -> None:
+        if self._admitted is None:
+            raise InvalidRequest("this server asks for no credentials, so there is none to renew")
+        auth, peer = self._admitted.auth, self._admitted.peer
+        principal = auth.renew(self._admitted.principal, frame.credential, peer.address)
+        self.socket.follow(auth, principal)
+        self._send(self.codec.encode(stream.Renewed(id=frame.id, expires_at_ms=principal.expires_at_ms or None)))
 
     async def _bye_frame(self, frame: stream.Bye) -> None:  # noqa: ARG002
         self._bye = True
@@ -265,8 +296,13 @@ class WebSocketSession:
 
     def _drop(self, sub: ReaderSubscription | ConsumerSubscription) -> None:
         del self._subs[sub.name]
+        self._close_streams(sub.name)
         sub.stop()
         self.sockets.subscribed(sub.role, -1)
+
+    def _close_streams(self, name: str) -> None:
+        for close in self._closes.pop(name, ()):
+            close()
 
     def drain(self) -> None:
         """Stop deliveries. Close when all delivered messages are settled, or when the grace time is over."""
@@ -313,6 +349,7 @@ class WebSocketSession:
         lost = not (self._bye or self._stopping)
         for sub in self._subs.values():
             sub.stop()
+            self._close_streams(sub.name)
             self.sockets.subscribed(sub.role, -1)
             if isinstance(sub, ConsumerSubscription) and not (lost and sub.when_lost == "keep"):
                 self.sockets.return_leases(sub.outstanding_receipts(), lost=lost)
@@ -329,6 +366,7 @@ _HANDLERS: dict[type, Callable[[WebSocketSession, Any], Coroutine[Any, Any, None
     stream.ReleaseFrame: WebSocketSession._release,
     stream.ExtendFrame: WebSocketSession._extend,
     stream.Ping: WebSocketSession._ping,
+    stream.Renew: WebSocketSession._renew,
     stream.Bye: WebSocketSession._bye_frame,
     HttpCall: WebSocketSession._call,
 }

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from penstock.broker.service import Broker
     from penstock.security.principal import Principal
+    from penstock.transports.auth import Authenticator
 
 PING_GROUPS = 30
 """Connections are pinged in this many groups, one after the other, to spread the pings over time."""
@@ -46,8 +47,7 @@ class Admitted(NamedTuple):
     """Guarded."""
     protocols: Mapping[str, ProtocolSpec]
     """Of dialects, with the guarded broker."""
-    follow: Callable[[Callable[[], None]], Callable[[], None]]
-    """Calls its argument when the credential ends. Returns the function that stops it."""
+    auth: Authenticator
 
 
 class CredentialGate(Protocol):
@@ -113,10 +113,12 @@ class WebSockets:
             codec, answer = check_handshake(request, self.access)
             protocol = self.native_protocol(codec, admitted)
         self._check_limit()
+        close = None if admitted is None else admitted.auth.quotas.open_stream(admitted.principal)
         transport.write(answer)
         connection = Connection(self, protocol, transport, server_state)
-        if admitted is not None:
-            connection.on_removed = admitted.follow(partial(connection.close, stream.CREDENTIAL_ENDED))
+        if admitted is not None and close is not None:
+            connection.on_closed = close
+            connection.follow(admitted.auth, admitted.principal)
         return connection
 
     def native_protocol(self, codec: Codec, admitted: Admitted | None = None) -> ProtocolSpec:
@@ -141,8 +143,7 @@ class WebSockets:
             if connection in group:
                 group.remove(connection)
                 self._count -= 1
-                if connection.on_removed is not None:
-                    connection.on_removed()
+                connection.removed()
                 # Clients may close with any code, so unknown codes share one label.
                 self._closed[str(code) if code in _CODES else "other"] += 1
         if not self._count and self._timer is not None:

@@ -1,190 +1,107 @@
-"""Every operation of the contract x every verb x own and other tenant: allowed exactly as the contract says."""
+"""Every operation of the contract x every verb x own and other tenant, over HTTP and over frames of a WebSocket."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from boxed import boxed
+from tenants import OTHER, OWN, WITHOUT_CREDENTIAL, Tenants, code_of, expected, outcome
+from websocket_fake import Client
 
-from penstock.clock import SystemClock
-from penstock.security.credentials import KeyTable
-from penstock.security.scopes import QUEUE_VERBS, VERBS
-from penstock.security.secret import Secret
-from penstock.transports.auth import Authenticator
-from penstock.transports.http import HttpApp
-from penstock.transports.http.fields import Fields
-from penstock.transports.http.request import Request
-from penstock.wire.keys import KeyRequest
-from penstock.wire.operations import OPERATIONS, Operation, Verb
+from penstock.security.scopes import VERBS
+from penstock.transports.http.request import Peer
+from penstock.transports.websocket import WebSockets
+from penstock.transports.websocket.sockets import Admitted
+from penstock.wire.operations import OPERATIONS
 
-OWN, OTHER = "shop", "bank"
-FILTERED = {"list_queues", "list_schedules", "list_webhooks", "queue_table"}
-"""Lists of what the credential may see: never refused."""
-WHOLE = {
-    name for name, operation in OPERATIONS.items()
-    if name.startswith(("analytics_",)) or name.endswith(("_hold", "_holds")) or not operation.queues
-} - FILTERED - {"list_keys", "create_key", "rotate_key", "revoke_key"}  # fmt: skip
-"""Operations about all queues: they need the verb on `*`."""
-BODIES: dict[str, dict[str, Any]] = {
-    "publish": {"messages": [{"payload": 1}]},
-    "extend": {"lease_ms": 1000},
-    "cancel": {"key": "k"},
-    "reschedule": {"key": "k", "delay_ms": 1},
-    "put_group": {"group": "g"},
-    "seek_group": {"group": "default", "to": "earliest", "dry_run": True},
-    "heartbeat": {"member": "m", "generation": 1},
-    "leave_group": {"member": "m"},
-    "keep_offsets": {"client_id": "c", "offsets": {"0": 0}},
-    "stop_redrive": {"redrive_id": "r"},
-    "put_schedule": {"cron": "* * * * *", "message": {"payload": 1}},
-    "delete_dead_letters": {"ids": ["01JPAAAAAAAAAAAAAAAAAAAAAA"]},
-    "create_webhook": {"url": "https://example.com/", "group": "another"},
-    "redrive": {"ids": ["01JPAAAAAAAAAAAAAAAAAAAAAA"], "dry_run": True},
-    "put_queue": {},
-    "patch_queue": {},
-    "put_hold": {"queues": {}},
-    "change_webhook": {"description": "d"},
-    "resend_webhook": {"message_id": "01JPAAAAAAAAAAAAAAAAAAAAAA"},
-}
-QUERIES = {
-    "delete_group": "group=default",
-    "get_offsets": "client_id=c",
-    "forget_offsets": "client_id=c",
-    "history": "id=x",
-}
+each_operation = pytest.mark.parametrize("name", OPERATIONS)
 
 
-class Tenants:
-    """A broker with the same objects in two namespaces."""
-
-    def __init__(self, box: Any):
-        self.box = box
-        self.broker = box.broker
-        self.app = HttpApp(box.broker, SystemClock())
-        self.app.auth = Authenticator(box.broker, KeyTable(Secret(bytes(32))), None, SystemClock())
-        self.callers: dict[str, str] = {}
-
-    async def open(self) -> None:
-        for verb in VERBS:
-            pattern = f"{OWN}/*" if verb in QUEUE_VERBS else "*"
-            made = await self.broker.keys.create(KeyRequest(verb, [f"{verb}:{pattern}"]))
-            self.callers[verb] = made.key
-
-    async def request(self, operation: Operation, tenant: str) -> tuple[str, Any]:
-        """The target and the body of a request about an object of the tenant, which exists."""
-        queue, name = f"{tenant}/default/orders", operation.name
-        await self.box.publish(queue, b"1")
-        body: dict[str, Any] | None = None if operation.body is None else dict(BODIES.get(name, {}))
-        query, path = [QUERIES[name]] if name in QUERIES else [], operation.path.replace("{path}", f"{tenant}/orders")
-        if "{name}" in path:
-            path = path.replace("{name}", f"{tenant}-nightly")
-            if "schedule" in path:
-                await self.ask(
-                    "PUT", f"/v1/schedules/{tenant}-nightly", {"queue": queue, **BODIES["put_schedule"]}, None
-                )
-        if body is not None and "queue" in operation.queues and "{path}" not in operation.path:
-            body["queue"] = queue
-        elif "queue" in operation.queues and "{path}" not in operation.path:
-            query.append(f"queue={tenant}/orders")
-        if operation.queues and operation.queues[0] in ("receipts[]", "ack[]"):
-            leased = await self.box.lease(queue)
-            body = {**(body or {}), operation.queues[0].removesuffix("[]"): [leased[0].receipt]}
-        if "id" in operation.queues:
-            made = await self.ask(
-                "POST",
-                "/v1/webhooks",
-                {"queue": queue, "url": "https://example.com/", "group": f"g{len(self.callers)}"},
-                None,
-            )
-            self.callers[f"webhook {len(self.callers)}"] = ""
-            path, query, body = self._named(path, query, body, made["id"])
-        if name in ("rotate_key", "revoke_key"):
-            made_key = await self.broker.keys.create(KeyRequest("x", [f"key.admin:{tenant}/a"]))
-            path, query, body = self._named(path, query, body, made_key.id)
-        if name == "create_key":
-            body = {"name": "x", "scopes": [f"key.admin:{tenant}/a"]}
-        if operation.path.startswith("/v1/analytics/"):
-            query = (
-                ["namespace=shop", "task=default"][: len(operation.queues)]
-                if "namespace" in operation.queues
-                else query
-            )
-        return path + ("?" + "&".join(query) if query else ""), body
-
-    def _named(self, path: str, query: list[str], body: Any, id: str) -> tuple[str, list[str], Any]:
-        if "{id}" in path:
-            return path.replace("{id}", id), query, body
-        return (path, query, {**body, "id": id}) if body is not None else (path, [*query, f"id={id}"], body)
-
-    async def ask(self, method: str, target: str, body: Any, key: str | None) -> Any:
-        """The reply; without a key from the broker itself."""
-        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-        if key is not None:
-            headers.append((b"x-api-key", key.encode()))
-        path, _, query = target.partition("?")
-        data = b"" if body is None else json.dumps(body).encode()
-        request = Request(method, path, query.encode(), Fields(headers), data)
-        auth, self.app.auth = self.app.auth, self.app.auth if key is not None else None
-        try:
-            answer = await self.app.ask(request)
-        finally:
-            self.app.auth = auth
-        assert answer is not None
-        return json.loads(answer.body) if answer.body[:1] == b"{" else {}
-
-
-def expected(operation: Operation, verb: str, tenant: str) -> set[str]:
-    """`allowed`, or the codes of a refusal."""
-    name, needed = operation.name, operation.scope
-    if name in FILTERED or needed is Verb.NONE:
-        return {"allowed"}
-    if name in WHOLE:
-        return {"allowed"} if verb == needed and verb not in QUEUE_VERBS else {"forbidden"}
-    if needed is Verb.KEY_ADMIN:
-        if verb != needed:
-            return {"forbidden"}
-        if name == "create_key" and tenant == OTHER:
-            return {"forbidden"}
-        return {"allowed"} if tenant == OWN or name == "list_keys" else {"not_found"}
-    owned = verb in QUEUE_VERBS and tenant == OWN
-    if verb == needed or (needed is Verb.ANY and verb in QUEUE_VERBS):
-        return {"allowed"} if owned else {"queue_not_found", "not_found"}
-    if needed is Verb.ANY:
-        return {"allowed"} if verb == "cluster.admin" else {"queue_not_found"}
-    hidden = {"queue_not_found", "not_found"}
-    if verb in QUEUE_VERBS:
-        return {"forbidden", "not_found"} if owned else hidden
-    return {"forbidden", *hidden}
-
-
-def outcome(operation: Operation, reply: dict[str, Any]) -> str:
-    code = reply.get("error", {}).get("code", "") if isinstance(reply.get("error"), dict) else ""
-    if code in ("unauthenticated", "forbidden", "queue_not_found"):
-        return code
-    # Other operations answer so about a group, a redrive or a hold, when they were allowed.
-    named = {"id", "name"} & {*operation.queues} or operation.scope is Verb.KEY_ADMIN
-    return "not_found" if code == "not_found" and named else "allowed"
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
+@each_operation
 @boxed
-async def test_operation_is_allowed_exactly_as_the_contract_says(box, name):
+async def test_http_allows_exactly_as_the_contract_says(box, name):
     operation, tenants = OPERATIONS[name], Tenants(box)
     await tenants.open()
     for verb in VERBS:
         for tenant in (OWN, OTHER):
-            target, body = await tenants.request(operation, tenant)
-            reply = await tenants.ask(operation.method, target, body, tenants.callers[verb])
-            found = outcome(operation, reply)
-            assert found in expected(operation, verb, tenant), (verb, tenant, target, reply)
+            asked = await tenants.request(operation, tenant)
+            key = (b"x-api-key", tenants.callers[verb].encode())
+            reply = await tenants.ask(operation.method, asked.target, asked.body, key)
+            found = outcome(operation, code_of(reply))
+            assert found in expected(operation, verb, tenant), (verb, tenant, asked.target, reply)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@each_operation
 @boxed
-async def test_without_a_credential_only_health_answers(box, name):
+async def test_http_without_a_credential_has_only_health_and_login(box, name):
     operation, tenants = OPERATIONS[name], Tenants(box)
-    target, body = await tenants.request(operation, OWN)
-    found = outcome(operation, await tenants.ask(operation.method, target, body, ""))
-    assert found == ("allowed" if name == "health" else "unauthenticated")
+    asked = await tenants.request(operation, OWN)
+    for header in ((b"x-api-key", b""), (b"x-unrelated", b"1"), (b"cookie", b"penstock_session=x")):
+        reply = await tenants.ask(operation.method, asked.target, asked.body, header)
+        if name == "login":
+            assert reply["error"]["message"] == "the email or the password is wrong"
+        else:
+            found = outcome(operation, code_of(reply))
+            assert found == ("allowed" if name in WITHOUT_CREDENTIAL else "unauthenticated"), header
+
+
+def connected(tenants: Tenants, key: str) -> Client:
+    principal = tenants.auth.authenticate(key, "")
+    edge = tenants.app.edge_for(principal)
+    sockets = WebSockets(tenants.broker, tenants.box.clock, tenants.app.metrics, tenants.app.ask)
+    return Client(sockets, admitted=Admitted(principal, Peer("", ()), edge.broker, {}, tenants.auth))
+
+
+@each_operation
+@boxed
+async def test_websocket_calls_are_allowed_exactly_as_the_contract_says(box, name):
+    operation, tenants = OPERATIONS[name], Tenants(box)
+    await tenants.open()
+    if name == "event_stream":
+        return  # a stream of its own: not a frame
+    for verb in VERBS:
+        client = connected(tenants, tenants.callers[verb])
+        for tenant in (OWN, OTHER):
+            asked = await tenants.request(operation, tenant)
+            frame = {"method": operation.method, "path": asked.path, "query": urlencode(asked.query)}
+            reply = await client.ask(type="call", **frame, **({} if asked.body is None else {"body": asked.body}))
+            body = reply.get("body")
+            found = outcome(operation, code_of(body if isinstance(body, dict) else {}))
+            assert found in expected(operation, verb, tenant), (verb, tenant, asked.target, reply)
+        client.close_quietly()
+
+
+FRAMES = {
+    "publish": ("publish", lambda queue, _: {"queue": queue, "messages": [{"payload": 1}]}),
+    "reader": ("peek", lambda queue, _: {"type": "subscribe", "role": "reader", "queue": queue}),
+    "consumer": ("consume", lambda queue, _: {"type": "subscribe", "role": "consumer", "queue": queue, "credit": 1}),
+    "ack": ("consume", lambda _, receipt: {"receipts": [receipt]}),
+    "nack": ("consume", lambda _, receipt: {"receipts": [receipt]}),
+    "reject": ("consume", lambda _, receipt: {"receipts": [receipt]}),
+    "release": ("consume", lambda _, receipt: {"receipts": [receipt]}),
+    "extend": ("consume", lambda _, receipt: {"receipts": [receipt], "lease_ms": 1000}),
+}
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+@boxed
+async def test_websocket_frames_are_allowed_as_their_operations(box, kind):
+    tenants, (needed, frame_of) = Tenants(box), FRAMES[kind]
+    await tenants.open()
+    for verb in VERBS:
+        client = connected(tenants, tenants.callers[verb])
+        for tenant in (OWN, OTHER):
+            queue = f"{tenant}/default/orders"
+            await box.publish(queue, b"1")
+            receipt = (await box.lease(queue))[0].receipt
+            reply = await client.ask(**{"type": kind, **frame_of(queue, receipt)})
+            code = code_of(reply) or code_of(reply.get("body") or {})
+            if kind == "consumer" and not code and verb != needed:
+                # Any verb sees the queue; the lease behind the subscription is what needs `consume`.
+                code = code_of(await client.take("ended"))
+            allowed = verb == needed and tenant == OWN
+            assert (code == "") == allowed, (verb, tenant, reply)
+            assert allowed or code in ("forbidden", "queue_not_found")
+            assert allowed or tenant == OWN or verb not in ("publish", "peek", "consume") or code == "queue_not_found"
+        client.close_quietly()

@@ -50,7 +50,7 @@ class OutstandingLeases:
             lease.first, lease.stop = min(lease.first, run.offset), max(lease.stop, stop)
             lease.left += run.count
         if len(self._leases) > self._expire_above:
-            self._drop_expired(now_ms)
+            self.drop_expired(now_ms)
             self._expire_above = max(_EXPIRE_ABOVE, 2 * len(self._leases))
 
     def settle(self, results: Sequence[Settled], now_ms: int = 0) -> int:
@@ -84,7 +84,7 @@ class OutstandingLeases:
         """One range receipt for each lease, over all messages that may be unsettled."""
         return [f"{prefix}{lease.first}-{lease.stop - 1}" for prefix, lease in self._leases.items()]
 
-    def _drop_expired(self, now_ms: int) -> None:
+    def drop_expired(self, now_ms: int) -> None:
         """Bounds the memory for a client that neither settles nor extends its leases."""
         for prefix in [prefix for prefix, lease in self._leases.items() if lease.deadline_ms < now_ms]:
             del self._leases[prefix]

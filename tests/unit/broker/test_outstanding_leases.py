@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock.batch import Batch, build
+from penstock.broker.outstanding import OutstandingLeases
 from penstock.broker.types import DeliveredRun
 from penstock.transports.grpc.delivery import messages_of, part_of, receipts_of, replies
-from penstock.transports.outstanding import OutstandingLeases
 from penstock.wire.delivery import Settled, UniformResults
 
 PREFIX = "r1.0.7.00000000000000ff."

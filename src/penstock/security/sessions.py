@@ -1,0 +1,113 @@
+"""Sessions of people, and one-use tickets: random texts that stand for a principal for a while.
+
+Both are in the memory of the process: a restart ends them. Tables are looked up by the hash of the text, so time
+reveals nothing about texts that exist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+
+from penstock import limits
+from penstock.security.principal import Principal
+from penstock.security.roles import ROLES
+from penstock.security.secret import Secret
+
+TICKET_PREFIX = "pst_"
+
+
+class Session(Principal):
+    """A person that has logged in. Each login is a principal of its own, so that a logout ends its streams alone."""
+
+    __slots__ = ("csrf", "role", "seen_s")
+
+    def __init__(self, email: str, role: str, expires_at_ms: int, csrf: Secret[str], now_s: float):
+        super().__init__("user", email, email, ROLES[role], expires_at_ms)
+        self.role = role
+        self.csrf = csrf
+        """A page of another origin does not know it, so it cannot act with the cookie of this session."""
+        self.seen_s = now_s
+
+
+class Sessions:
+    """The open sessions, by the hash of their cookie; the least recently used first."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[bytes, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self, email: str, role: str, now_ms: int, now_s: float) -> tuple[Secret[str], Session]:
+        """The value of the cookie, and the session."""
+        cookie = secrets.token_urlsafe(32)
+        session = Session(email, role, now_ms + limits.SESSION_S_MAX * 1000, Secret(secrets.token_urlsafe(32)), now_s)
+        self._open[_hash(cookie)] = session
+        return Secret(cookie), session
+
+    def trim(self) -> list[Session]:
+        """Forget the oldest sessions above the limit."""
+        return [self._open.popitem(last=False)[1] for _ in range(len(self._open) - limits.SESSIONS_MAX)]
+
+    def find(self, cookie: str, now_ms: int, now_s: float) -> Session | None:
+        """None if there is no such session, or if its time is over."""
+        name = _hash(cookie)
+        session = self._open.get(name)
+        if session is None or _is_over(session, now_ms, now_s):
+            return None
+        session.seen_s = now_s
+        self._open.move_to_end(name)
+        return session
+
+    def of(self, email: str) -> int:
+        return sum(session.id == email for session in self._open.values())
+
+    def end(self, ends: Callable[[Session], bool]) -> list[Session]:
+        """Forget the sessions for which `ends` is true, and return them."""
+        ended = {name: session for name, session in self._open.items() if ends(session)}
+        for name in ended:
+            del self._open[name]
+        return list(ended.values())
+
+    def expire(self, now_ms: int, now_s: float) -> list[Session]:
+        return self.end(lambda session: _is_over(session, now_ms, now_s))
+
+
+def _is_over(session: Session, now_ms: int, now_s: float) -> bool:
+    return session.expires_at_ms <= now_ms or now_s - session.seen_s > limits.SESSION_IDLE_S_MAX
+
+
+class Tickets:
+    """Tickets that open one WebSocket each, for clients that can set no header."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[bytes, tuple[Principal, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def issue(self, principal: Principal, now_ms: int) -> tuple[str, int]:
+        """The ticket, and the time at which it ends."""
+        ticket, until = f"{TICKET_PREFIX}{secrets.token_urlsafe(32)}", now_ms + limits.TICKET_MS
+        self._open[_hash(ticket)] = principal, until
+        if len(self._open) > limits.TICKETS_MAX:
+            self._open.popitem(last=False)
+        return ticket, until
+
+    def take(self, ticket: str, now_ms: int) -> Principal | None:
+        """The principal of an unused ticket, which is used from now on."""
+        principal, until = self._open.pop(_hash(ticket), (None, 0))
+        return principal if until > now_ms else None
+
+    def forget(self, principals: set[Principal], now_ms: int) -> None:
+        """Forget tickets that are over, and those of principals that are accepted no longer."""
+        self._open = OrderedDict(
+            (name, kept) for name, kept in self._open.items() if kept[1] > now_ms and kept[0] not in principals
+        )
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()

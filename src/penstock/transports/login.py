@@ -1,0 +1,150 @@
+"""Logins of people: a password becomes a session, which a browser sends as a cookie.
+
+A password costs 20 ms of a core and 19 MiB to check, so two are checked at once, a few wait, and the rest are refused.
+Wrong passwords are counted per account and per address; while one of them must wait, nothing is checked. An unknown
+account takes as long as a wrong password, and gets the same answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from penstock import limits
+from penstock.broker.audit import AuditTrail
+from penstock.broker.users import normal_email
+from penstock.clock import Clock
+from penstock.errors import Forbidden, RateLimited, Unauthenticated
+from penstock.security.buckets import FailureBackoff
+from penstock.security.passwords import PasswordHashes
+from penstock.security.secret import Secret
+from penstock.security.sessions import Session, Sessions
+from penstock.wire.users import UserChanges
+
+if TYPE_CHECKING:
+    from penstock.broker.service import Broker
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+COOKIE = "penstock_session"
+CSRF_HEADER = b"x-csrf-token"
+
+
+class Login:
+    """`on_ended` gets the sessions that are accepted no longer."""
+
+    def __init__(
+        self, broker: Broker, hashes: PasswordHashes, clock: Clock, audit: AuditTrail | None, failures_per_minute: int,
+        on_ended: Callable[[list[Session]], None],
+    ):  # fmt: skip
+        self._broker = broker
+        self._hashes = hashes
+        self._clock = clock
+        self._audit = audit
+        self._on_ended = on_ended
+        self._sessions = Sessions()
+        self._addresses = FailureBackoff(failures_per_minute)
+        self._accounts = FailureBackoff(failures_per_minute)
+        self._checks = asyncio.Semaphore(limits.PASSWORD_CHECKS_MAX)
+        self._waiting = 0
+        broker.users.attach(self, self._end_of, self._sessions.of)
+
+    async def hash(self, password: str) -> str:
+        return await self._in_thread(self._hashes.hash, password)
+
+    async def begin(self, email: str, password: str, address: str) -> tuple[Secret[str], Session]:
+        """The value of the cookie, and the session. Raises Unauthenticated or RateLimited."""
+        account = normal_email(email)
+        await self._check(account, password, address)
+        user = self._broker.users.find(account)
+        if user is None:
+            raise _refused()  # removed while the password was checked
+        cookie, session = self._sessions.begin(user.email, user.role, self._clock.now_ms(), self._clock.monotonic())
+        self._on_ended(self._sessions.trim())
+        if self._audit is not None:
+            await self._audit.write(session, "login", user.email, "ok")
+        return cookie, session
+
+    async def change_password(self, session: Session, password: str, new: str, address: str) -> None:
+        """All sessions of the person end, also this one."""
+        await self._check(session.id, password, address)
+        await self._broker.users.change(session.id, UserChanges(password=new))
+        if self._audit is not None:
+            await self._audit.write(session, "change_password", session.id, "ok")
+
+    def find(self, cookie: str) -> Session | None:
+        return self._sessions.find(cookie, self._clock.now_ms(), self._clock.monotonic())
+
+    async def end(self, session: Session) -> None:
+        self._on_ended(self._sessions.end(lambda each: each is session))
+        if self._audit is not None:
+            await self._audit.write(session, "logout", session.id, "ok")
+
+    def end_expired(self) -> None:
+        self._on_ended(self._sessions.expire(self._clock.now_ms(), self._clock.monotonic()))
+
+    def _end_of(self, email: str) -> None:
+        self._on_ended(self._sessions.end(lambda each: each.id == email))
+
+    async def _check(self, account: str, password: str, address: str) -> None:
+        now_s = self._clock.monotonic()
+        wait_s = max(self._addresses.blocked(address, now_s), self._accounts.blocked(account, now_s))
+        if wait_s:
+            raise _too_many(wait_s)
+        user = self._broker.users.find(account)
+        if await self._in_thread(self._hashes.verify, None if user is None else user.hash, password):
+            return
+        if self._audit is not None:
+            self._audit.note(None, "login", account, Unauthenticated.code)
+        now_s = self._clock.monotonic()
+        wait_s = max(self._addresses.failed(address, now_s), self._accounts.failed(account, now_s))
+        raise _too_many(wait_s) if wait_s else _refused()
+
+    async def _in_thread(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        if self._waiting >= limits.PASSWORD_CHECKS_MAX + limits.PASSWORD_CHECKS_WAITING_MAX:
+            raise RateLimited("too many passwords are being checked", retry_after_ms=1_000)
+        self._waiting += 1
+        try:
+            async with self._checks:
+                return await asyncio.to_thread(call, *arguments, **options)
+        finally:
+            self._waiting -= 1
+
+
+def _refused() -> Unauthenticated:
+    return Unauthenticated("the email or the password is wrong")
+
+
+def _too_many(wait_s: float) -> RateLimited:
+    return RateLimited(
+        "too many wrong passwords for this account or from this address", retry_after_ms=int(wait_s * 1000) + 1
+    )
+
+
+def session_cookie(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The value of the session's cookie in HTTP headers with names in lower case."""
+    start = f"{COOKIE}=".encode()
+    for name, value in headers:
+        if name == b"cookie":
+            for part in value.split(b";"):
+                if part.strip().startswith(start):
+                    return part.strip().removeprefix(start).decode("latin-1")
+    return None
+
+
+def cookie_header(value: str, *, secure: bool, max_age_s: int) -> tuple[bytes, bytes]:
+    """SameSite=Strict: no other site can make a browser send it."""
+    text = f"{COOKIE}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
+    return b"set-cookie", text.encode()
+
+
+def check_csrf(session: Session, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Raises Forbidden if a request that changes something does not have the token of its session."""
+    given = dict(headers).get(CSRF_HEADER, b"").decode("latin-1")
+    if Secret(given) != session.csrf:
+        raise Forbidden(
+            "this request needs the header X-CSRF-Token with the `csrf` of the session; load the page again",
+            details={"field": "x-csrf-token"},
+        )
