@@ -9,7 +9,7 @@ written every few minutes without a sync, and a damaged one is left out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from penstock.broker.series_block import (
@@ -220,7 +220,7 @@ class Series:
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    async def read(self, key: str, first_ms: int, last_ms: int) -> dict[str, Any]:
+    async def read(self, key: str, first_ms: int, last_ms: int, columns: Sequence[str] = COLUMNS) -> dict[str, Any]:
         """The series of a key between two times: at most `POINTS_MAX` steps, in minutes if they are kept."""
         now, first, last = self._view.now_ms() // MINUTE_MS, first_ms // MINUTE_MS, last_ms // MINUTE_MS
         fine = first >= now - HOURS_KEPT * HOUR
@@ -242,7 +242,7 @@ class Series:
         return {
             "step_ms": step * MINUTE_MS,
             "at_ms": [(first + at * step) * MINUTE_MS for at in range(block.count)],
-            "series": {name: _values(rows, column, block.count) for column, name in enumerate(COLUMNS)},
+            "series": {name: _values(rows, COLUMNS.index(name), block.count) for name in columns},
         }
 
     def recent(self, key: str, column: str = "published") -> list[int]:
@@ -271,6 +271,8 @@ def _put_within(block: Block, row: SeriesRow) -> None:
 
 def _values(rows: KeyRows, column: int, count: int) -> list[int | None]:
     """The values of a column, None where nothing was recorded."""
+    if not rows.known:
+        return [None] * count
     values = (rows.cell(column, at) if rows.known >> at & 1 else UNKNOWN for at in range(count))
     return [None if value == UNKNOWN else value for value in values]
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.runtime.latencies import NONE
+from penstock.wire import series as wire
 
 MAGIC = b"PSR2"
 MAGIC_V1 = b"PSR1"
@@ -27,6 +28,7 @@ LATENCIES = (
     "delivery_p50_ms", "delivery_p95_ms", "delivery_p99_ms", "ack_p50_ms", "ack_p95_ms", "ack_p99_ms",
 )  # fmt: skip
 COLUMNS = (*SUMS, *GAUGES, *LATENCIES)
+assert wire.COLUMNS == COLUMNS
 """Sums count messages within a step; gauges are the state at its end; latencies are percentiles of the step, unknown if
 nothing was delivered or acked in it. Of steps that were merged, gauges and latencies are the largest."""
 WIDTH = len(COLUMNS)
