@@ -2,11 +2,11 @@
 
 The store itself is the wrapped engine, with its own faults. An append whose reply is lost was stored; one whose request
 is late is stored just before the owner's next term begins, which is the last moment at which a store may accept it; one
-whose request is lost never is. An append that is answered with a warning is on the primary and not on the standby: it is
-stored if the standby receives it before the next term begins, and gone after a failover.
+whose request is lost never is. An append that is answered with a warning is on the primary and not on the standby: it
+is stored if the standby receives it before the next term begins, and gone after a failover.
 
-A delete whose request is late removes the blobs at any later moment, also after the next process has begun. A frame that
-a killed process had sent is stored at any later moment, if its index is free.
+A delete whose request is late removes the blobs at any later moment, also after the next process has begun. A frame
+that a killed process had sent is stored at any later moment, if its index is free.
 """
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ class RemoteJournal:
         self._clock = clock
         self._rng = link.rng
         self._late: tuple[int, Sequence[Buffer]] | None = None
+        self._recovered = False
+        """A process whose store cannot be reached while it recovers ends, and is started again."""
         self._unresolved = False
         self._found: Tail | None = None
         """The last frame before the frames with which this owner began its new terms."""
@@ -105,13 +107,14 @@ class RemoteJournal:
 
     async def fetch(self, places: Sequence[Place]) -> list[bytes]:
         await asyncio.sleep(self._rng.choice((0.0, READ_S)))
-        if self._link.fault() is not None:
+        if self._recovered and self._link.fault() is not None:
             raise StoreUnavailable("the store cannot be reached")
         return await self._inner.fetch(places)
 
     async def append(self, index: int, parts: Sequence[Buffer]) -> int:
         if self._unresolved:
             raise Violation("I10", f"frame {index} is appended while the outcome of another append is unknown")
+        self._recovered = True
         fault = self._link.fault()
         if fault == "unavailable":
             raise StoreUnavailable("the store cannot be reached")
