@@ -26,6 +26,7 @@ from penstock.journal.port import (
     Tail,
 )
 from sim.ledger import Ledger
+from sim.nonces import NonceOracle
 from sim.violation import Violation
 
 SLEW = 0.1
@@ -37,6 +38,7 @@ class History:
 
     def __init__(self, ledger: Ledger, seconds: Callable[[], float], report: Callable[[Violation], None]):
         self.ledger = ledger
+        self.nonces = NonceOracle(report)
         self.genesis = Shard()
         self.genesis.replaying = True
         """The state after all records, applied one by one. It never decides."""
@@ -49,7 +51,7 @@ class History:
         facts = [record for _, record in decode(body)]
         self.frames += 1
         try:
-            self.ledger.feed(index, chain, facts)
+            self.ledger.feed(index, chain, [self.nonces.decrypted(record) for record in facts])
             for record in facts:
                 apply(self.genesis, record)
         except Violation as violation:
@@ -224,6 +226,9 @@ class ObservedEngine:
 
     def node_id(self, fresh: bytes) -> bytes:
         return self._inner.node_id(fresh)
+
+    def shard_count(self, fresh: int) -> int:
+        return self._inner.shard_count(fresh)
 
     async def check(self) -> None:
         await self._inner.check()

@@ -43,6 +43,9 @@ ARCHIVES = 0.2
 API_KEYS = 0.1
 """The share of runs with an administrator of API keys and people."""
 
+ENCRYPTION = 0.2
+"""The share of runs with encrypted queues."""
+
 STANDSTILLS = 0.25
 """The share of runs with a broker process that stops at times, and continues."""
 
@@ -132,6 +135,11 @@ class Plan:
         for queue in self.queues:
             if self.has("exclusive") and alone.random() < 0.7 and "delivery" not in queue.config:
                 queue.config["exclusive"] = True
+        sealed = self.rng("encryption")
+        self._on["encryption"] = sealed.random() < ENCRYPTION
+        for queue in self.queues:
+            if self.has("encryption") and sealed.random() < 0.8:
+                queue.config["encryption"] = True
         self.groups = ["default", "audit"] if self.has("groups") else ["default"]
         self.producers = rng.randint(1, 2)
         self.consumers = rng.randint(1, 2)

@@ -26,6 +26,7 @@ from sim.checkers import Checkers
 from sim.keys import HASH_KEY
 from sim.loop import VirtualLoop, process_context
 from sim.network import Call, Network
+from sim.nonces import MASTERS, weak_random
 from sim.observed import History, ObservedEngine
 from sim.plan import Plan
 from sim.store import Link, RemoteEngine
@@ -84,7 +85,9 @@ class Process:
             stored_ids=plan.stored_ids,
             stored_letters=plan.stored_letters,
             slice_queues=plan.slice_queues,
+            masters=MASTERS if plan.has("encryption") else None, random=weak_random(self._entropy),
         )  # fmt: skip
+        self._history.nonces.reads_by(host.loop.encryption)
         self.broker = Broker(host, self._entropy.getrandbits)
         self.broker.keys.attach(KeyTable(HASH_KEY), lambda _: None)
         self.broker.users.attach(PlainPasswords(), lambda _: None)

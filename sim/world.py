@@ -73,17 +73,19 @@ class World:
     def run(self) -> Result:
         asyncio.set_event_loop(self.loop)
         restore = self._scale_down()
+        self.history.nonces.watch()
         try:
             main = self.loop.create_task(self._main())
             main.add_done_callback(lambda _: self.loop.stop())
             try:
                 self.loop.run_forever()
             except Standstill:
-                self.report(Violation("I12", "everybody waits for somebody else"))
+                self.report(Violation("I12", "each actor waits for another one"))
             if self.violation is None and main.done() and (error := main.exception()) is not None:
                 raise error
         finally:
             asyncio.set_event_loop(None)
+            self.history.nonces.stop()
             restore()
             self._abandon()
         return Result(

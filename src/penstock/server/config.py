@@ -82,6 +82,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Literal["always", "interval", "batch", "never"],
         Meta(description="When a write is acknowledged: always means after the data is on disk."),
     ] = "always"
+    shards: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=limits.SHARDS_MAX,
+            description="Shards of a new store, which never change; 0: as many as the store has, 1 in a new one.",
+        ),
+    ] = 0
     lake: Annotated[
         str,
         Meta(description="Directory of the lake that `penstock pipeline analyze` fills, to serve /v1/analytics from."),
@@ -118,6 +126,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "lower case are equal; may be given more than once."
         ),
     ] = ()
+    trace: Annotated[
+        str,
+        Meta(description="URL of an OpenTelemetry collector (OTLP over HTTP) for spans, like http://127.0.0.1:4318."),
+    ] = ""
+    trace_sample: Annotated[
+        float, Meta(ge=0, le=1, description="Share of requests without a trace of their own that are traced.")
+    ] = 0.01
     allowed_host: Annotated[
         tuple[str, ...],
         Meta(
@@ -278,6 +293,8 @@ def load_settings(
     settings = _converted(values)
     _ = settings.listen_address, settings.grpc_address, settings.access, settings.access_limits
     check_security(settings)
+    if settings.trace and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", settings.trace):
+        raise ConfigError(f"trace: {settings.trace!r} is not a URL like http://127.0.0.1:4318")
     try:
         parse_networks(settings.webhook_allow)
     except ValueError as error:

@@ -108,7 +108,7 @@ class RequestLog:
         principal = request.principal
         if principal is not None:
             line["actor"] = f"{principal.kind}:{principal.name}"
-        if queue := _queue_of(request):
+        if queue := queue_of(request):
             line["queue"] = queue
         if request.peer.address:
             line["peer"] = request.peer.address
@@ -152,7 +152,7 @@ def log_connection(event: str, peer: Any, **fields: Any) -> None:
         connections_log.info(event, peer=shown, **fields)
 
 
-def _queue_of(request: Request) -> str:
+def queue_of(request: Request) -> str:
     """The queue that a request names in its path, its query or its body."""
     if request.path.startswith("/v1/queues/"):
         return request.path.removeprefix("/v1/queues/")[:200]

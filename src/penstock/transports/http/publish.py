@@ -30,7 +30,7 @@ from penstock.transports.http.request import BATCH_TYPE, Request
 from penstock.transports.publishing import PartialPublish, RunEntry, producer_seq, publish_all
 from penstock.wire.messages import NoQuery, PublishFrameQuery, TransactRequest
 from penstock.wire.parse import parse_query, parse_queue
-from penstock.wire.publishing import PlainPublish, Publish, parse_publish, plain_batch
+from penstock.wire.publishing import PlainPublish, Publish, parse_publish, plain_batch, with_trace
 from penstock.wire.status import STATUS
 
 _encoder = msgspec.json.Encoder()
@@ -46,6 +46,8 @@ def publish(edge: Edge, request: Request) -> Outcome:
     if request.query:
         parse_query(NoQuery, request.query)
     asked = parse_publish(request.json_body())
+    if request.fields.traceparent is not None:
+        asked = with_trace(asked, request.fields.traceparent)
     if isinstance(asked, PlainPublish):
         return _publish_plain(edge, asked, started)
     return (_publish_all if asked.atomic else _publish_each)(edge, asked, started)
