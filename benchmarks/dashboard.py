@@ -30,11 +30,11 @@ from sys import getsizeof
 
 from penstock import Client
 from penstock.broker.series import DAY, HOUR, group_key
-from penstock.broker.series_block import Block
+from penstock.broker.series_block import SeriesBlock
 
 ROOT = Path(__file__).resolve().parents[1]
 OPERATIONS = 1_000
-ROUNDS = 9
+ROUNDS = 5
 PAGES = 20
 RENEWAL_S = 5.0
 
@@ -107,7 +107,7 @@ def compare(names: list[str], measure: Callable[[str], tuple[float, float]]) -> 
 
 def series() -> None:
     dice, start = random.Random(3), 29_916_000
-    hour, day = Block(start, 1, HOUR), Block(start, 10, DAY // 10)
+    hour, day = SeriesBlock(start, 1, HOUR), SeriesBlock(start, 10, DAY // 10)
     for number in range(500):
         rate, depth = dice.randrange(5_000), dice.randrange(100_000)
         for block in (hour, day):
