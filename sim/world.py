@@ -80,7 +80,7 @@ class World:
             try:
                 self.loop.run_forever()
             except Standstill:
-                self.report(Violation("I12", "everybody waits for somebody else"))
+                self.report(Violation("I12", "each actor waits for another one"))
             if self.violation is None and main.done() and (error := main.exception()) is not None:
                 raise error
         finally:

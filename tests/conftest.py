@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-# The same examples on every machine and every run, so that a red build is red for everyone. With
+# The same examples on every machine and every run, so that a red build is red on all of them. With
 # `HYPOTHESIS_PROFILE=explore` new ones are drawn; what that finds is then written down as an ordinary test.
 # `quick` is for `make check`: the first of those examples.
 _SLOW_MACHINES = [HealthCheck.too_slow, HealthCheck.data_too_large]

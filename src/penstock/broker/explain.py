@@ -296,7 +296,7 @@ _WORDS: dict[type[Reason], Callable[[Any, int], str]] = {
     core.TenantAtCap: _cap,
     core.Behind: _behind,
     core.LaneShareSpent: _lane,
-    core.PastTtl: lambda _reason, _now: "its time to live is over, so it expires when nobody holds it any longer",
+    core.PastTtl: lambda _reason, _now: "its time to live is over, so it expires when no consumer holds it any longer",
     NoConsumer: _nobody,
     WebhookRests: _webhook,
     DiskFull: lambda _reason, _now: "the disk is full, and no lease can be written",

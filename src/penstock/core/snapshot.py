@@ -52,7 +52,7 @@ from penstock.core.state.stored_chunk import ReadStored, StoredChunk, nothing_st
 from penstock.core.state.users import StoredUser
 
 COMPARABLE = 1
-"""Agendas as sorted lists of what is valid in them; what everybody wrote before there was the other form."""
+"""Agendas as sorted lists of what is valid in them; the form of earlier versions."""
 CAPTURED = 4
 """Agendas, client ids and dead letters as they are: arrays, and chunks that lie elsewhere. Version 3 had dead letters
 as a list, version 2 also client ids."""

@@ -85,7 +85,7 @@ def test_each_comes_when_it_is_due_through_rounds_and_restarts(tmp_path, engine)
                     assert digest(box) == before, "where entries lie is no part of the state"
                     await box.restart(final_snapshot=chance.random() < 0.5)
             await box.host.upkeep.round()
-            assert await blobs(box) == [], "what nobody needs is removed"
+            assert await blobs(box) == [], "chunks without entries are removed"
 
     asyncio.run(run())
 
@@ -187,7 +187,7 @@ def test_entries_that_changed_are_not_believed(tmp_path):
         async with in_process(engines(tmp_path)["local"], **FAR) as box:
             with pytest.raises(Unavailable, match=rf"{name}, offset \d+: the checksum does not match"):
                 await box.advance(4 * HOUR_MS)
-            assert box.failures, "and the process ends, so that somebody looks"
+            assert box.failures, "and the process ends"
 
     asyncio.run(run())
 
