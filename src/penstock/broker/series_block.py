@@ -96,7 +96,7 @@ class KeyRows:
         return (at for at in range(self._count) if self.known >> at & 1)
 
 
-class Block:
+class SeriesBlock:
     """`count` steps of `step` minutes each, from the minute `start` on."""
 
     def __init__(self, start: int, step: int, count: int):
@@ -156,13 +156,13 @@ class StoredBlock:
         """Raises BadBlock."""
         place = self._index.keys.get(key)
         if place is not None:
-            block = Block(self._index.start, self._index.step, self._index.count)
+            block = SeriesBlock(self._index.start, self._index.step, self._index.count)
             block.keys[key] = self._decode(*place)
             yield from block.rows(key)
 
-    def open(self) -> Block:
+    def open(self) -> SeriesBlock:
         """The block with all its values, to be continued. Raises BadBlock."""
-        block = Block(self._index.start, self._index.step, self._index.count)
+        block = SeriesBlock(self._index.start, self._index.step, self._index.count)
         block.keys = {key: self._decode(*place) for key, place in self._index.keys.items()}
         return block
 
