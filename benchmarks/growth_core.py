@@ -27,6 +27,7 @@ from penstock.core.commands import Tick
 from penstock.engines.local.engine import LocalEngine
 from penstock.ids import QueuePath, parse_queue
 from penstock.runtime.host import ShardHost, open_shard
+from penstock.runtime.node_memory import NodeMemory
 from penstock.testing.inprocess import in_process
 from penstock.transports.publishing import publish_all
 from penstock.wire.messages import PublishMessage
@@ -52,7 +53,7 @@ async def broker() -> AsyncIterator[tuple[Broker, ShardHost]]:
         engine = LocalEngine(root, fsync="never")
         # No round of upkeep starts by itself: its CPU is not that of the calls.
         host = await open_shard(
-            engine, 0, SystemClock(), bytes(15) + b"\1", hot_bytes=HOT_BYTES, segment_bytes=NEVER_BYTES
+            engine, 0, SystemClock(), bytes(15) + b"\1", memory=NodeMemory(HOT_BYTES), segment_bytes=NEVER_BYTES
         )
         try:
             yield Broker(host, Random(1).getrandbits), host
@@ -178,7 +179,13 @@ async def groups_sealing(size: int) -> Figures:
     with tempfile.TemporaryDirectory(prefix="penstock-growth-") as root:
         engine = LocalEngine(root, fsync="never", segment_bytes=1 << 20)
         host = await open_shard(
-            engine, 0, SystemClock(), bytes(15) + b"\1", segment_bytes=1 << 20, segments_kept=1, hot_bytes=HOT_BYTES
+            engine,
+            0,
+            SystemClock(),
+            bytes(15) + b"\1",
+            segment_bytes=1 << 20,
+            segments_kept=1,
+            memory=NodeMemory(HOT_BYTES),
         )
         at = Broker(host, Random(1).getrandbits)
         await fill(at, 1)

@@ -22,7 +22,7 @@ class Row(msgspec.Struct, omit_defaults=True):
 
     workload: str
     figure: str
-    who: str
+    system: str = msgspec.field(name="who")
     unit: str = ""
     median: float | None = None
     low: float | None = None
@@ -49,20 +49,20 @@ class Report(msgspec.Struct):
         return f"{self.taken_at[:10]}-{self.commit}"
 
 
-def figure(workload: str, name: str, who: str, unit: str, value: Spread | float, note: str = "") -> Row:
+def figure(workload: str, name: str, system: str, unit: str, value: Spread | float, note: str = "") -> Row:
     """A row with its verdict, if there is a target for it."""
     spread = value if isinstance(value, Spread) else Spread(value, value, value)
-    target = TARGETS.get((workload, name, who))
+    target = TARGETS.get((workload, name, system))
     return Row(
-        workload, name, who, unit, *spread, note=note,
+        workload, name, system, unit, *spread, note=note,
         target=str(target) if target else "",
         met=target.met_by(spread.median) if target else None,
     )  # fmt: skip
 
 
-def failure(workload: str, who: str, error: str) -> Row:
+def failure(workload: str, system: str, error: str) -> Row:
     """The row of a failed measurement: without it, a failure would look like success."""
-    return Row(workload, "", who, error=error)
+    return Row(workload, "", system, error=error)
 
 
 def encode(report: Report) -> bytes:

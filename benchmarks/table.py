@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks.report import Report, Row
 
-COLUMNS = ("figure", "who", "median", "lowest - highest", "target", "verdict", "note")
+COLUMNS = ("figure", "system", "median", "lowest - highest", "target", "verdict", "note")
 PLAIN_WIDTH = 160
 
 
@@ -25,10 +25,10 @@ def console() -> Console:
 def cells(row: Row) -> tuple[str, ...]:
     """One row as text, in the order of COLUMNS."""
     if row.median is None:
-        return (row.figure, row.who, "-", "", row.target, "not measured", row.error)
+        return (row.figure, row.system, "-", "", row.target, "not measured", row.error)
     spread = "" if row.low == row.high else f"{number(row.low)} - {number(row.high)}"
     verdict = "" if row.met is None else ("met" if row.met else "NOT MET")
-    return (row.figure, row.who, f"{number(row.median)} {row.unit}", spread, row.target, verdict, row.note)
+    return (row.figure, row.system, f"{number(row.median)} {row.unit}", spread, row.target, verdict, row.note)
 
 
 def number(value: float | None) -> str:
@@ -49,7 +49,7 @@ def show(rows: Sequence[Row], screen: Console) -> None:
         missing = []
         for row in group:
             if row.median is None:
-                missing.append(f"{row.who}: not measured: {row.error}")
+                missing.append(f"{row.system}: not measured: {row.error}")
             else:
                 table.add_row(*cells(row), style={True: "green", False: "red", None: None}[row.met])
         if table.row_count:

@@ -88,8 +88,7 @@ class Served:
     def ask(self, method: str, path: str, query: bytes, body: bytes) -> Answer | None:
         """None if the request would have waited."""
         request = Request(method, path, query, Fields([(b"host", b"localhost")]), body)
-        # The client disconnects at once, so a long poll ends without waiting.
-        request.disconnected = True
+        request.disconnected = True  # a long poll ends without waiting
         return self._runner.run(self._app.ask(request))
 
 

@@ -32,6 +32,7 @@ from penstock.journal.blobs import (
     SEGMENT_MAGIC,
     SNAPSHOT_MAGIC,
     SegmentDescription,
+    SegmentPart,
     decode_segment,
     decode_snapshot,
     encode_description,
@@ -152,7 +153,7 @@ def blob(data: bytes) -> None:
 
 
 def _load_snapshot(name: str, data: bytes) -> object:
-    return load_snapshot(name, data, lambda _, length: bytes(length))
+    return load_snapshot(name, data, lambda _kind, _stored, length: bytes(length))
 
 
 def blob_content(data: bytes) -> None:
@@ -243,7 +244,7 @@ def _snapshot_seed() -> bytes:
 
 
 def _segment_seed() -> bytes:
-    return encode_description(SegmentDescription("default/default/q", 0, 0, 3, 3)) + _body(RECORDS[2:3])
+    return encode_description(SegmentDescription([SegmentPart("default/default/q", 0, 0, 3, 3)])) + _body(RECORDS[2:3])
 
 
 _RUN = Run("q", 0, 0, 3, "0" * 26, 1, len(FULL_FRAME), 1, "r1.0.1.00000000000000ff.", 9)

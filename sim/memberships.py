@@ -105,7 +105,7 @@ class Memberships:
 
     def end_of_frame(self) -> None:
         if self._buried:
-            raise Violation("I13", f"leases of {self._buried[0][1]} were ended, who is neither gone nor replaced")
+            raise Violation("I13", f"leases of {self._buried[0][1]} were ended: neither gone nor replaced")
 
     # -- rules --------------------------------------------------------------------------------------------------------
 

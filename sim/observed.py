@@ -14,8 +14,19 @@ from penstock.core.apply import apply
 from penstock.core.state import Shard
 from penstock.journal.codec import decode
 from penstock.journal.frame import HEADER, Frame
-from penstock.journal.port import Engine, InlineJournal, ResolvableJournal, Resolved, ShardJournal, Tail
+from penstock.journal.port import (
+    Engine,
+    Head,
+    InlineJournal,
+    Place,
+    ResolvableJournal,
+    Resolved,
+    ShardJournal,
+    Source,
+    Tail,
+)
 from sim.ledger import Ledger
+from sim.nonces import NonceOracle
 from sim.violation import Violation
 
 SLEW = 0.1
@@ -27,6 +38,7 @@ class History:
 
     def __init__(self, ledger: Ledger, seconds: Callable[[], float], report: Callable[[Violation], None]):
         self.ledger = ledger
+        self.nonces = NonceOracle(report)
         self.genesis = Shard()
         self.genesis.replaying = True
         """The state after all records, applied one by one. It never decides."""
@@ -39,7 +51,7 @@ class History:
         facts = [record for _, record in decode(body)]
         self.frames += 1
         try:
-            self.ledger.feed(index, chain, facts)
+            self.ledger.feed(index, chain, [self.nonces.decrypted(record) for record in facts])
             for record in facts:
                 apply(self.genesis, record)
         except Violation as violation:
@@ -92,6 +104,7 @@ class ObservedJournal:
         self._inner = inner
         self._history = history
         self.term = inner.term
+        self.traits = inner.traits
         self.tail: Tail = inner.tail
         self._note_written: Callable[[], None] = lambda: None
 
@@ -143,8 +156,17 @@ class ObservedJournal:
             async for located in frames:
                 yield located
 
-    def read(self, locator: int, skip: int, length: int) -> bytes:
-        return self._inner.read(locator, skip, length)
+    def peek(self, source: Source, skip: int, length: int) -> bytes | None:
+        return self._inner.peek(source, skip, length)
+
+    async def fetch(self, places: Sequence[Place]) -> list[bytes]:
+        return await self._inner.fetch(places)
+
+    async def head(self) -> Head | None:
+        return await self._inner.head()
+
+    async def commit_head(self, head: Head) -> None:
+        await self._inner.commit_head(head)
 
     def has(self, locator: int, size: int) -> bool:
         return self._inner.has(locator, size)
@@ -169,9 +191,6 @@ class ObservedJournal:
 
     async def put_blobs(self, blobs: Sequence[tuple[str, Sequence[Buffer]]]) -> None:
         await self._inner.put_blobs(blobs)
-
-    def read_blob(self, name: str, start: int, length: int) -> bytes:
-        return self._inner.read_blob(name, start, length)
 
     async def list_blobs(self, prefix: str) -> list[tuple[str, int]]:
         return await self._inner.list_blobs(prefix)
@@ -207,6 +226,12 @@ class ObservedEngine:
 
     def node_id(self, fresh: bytes) -> bytes:
         return self._inner.node_id(fresh)
+
+    def shard_count(self, fresh: int) -> int:
+        return self._inner.shard_count(fresh)
+
+    async def check(self) -> None:
+        await self._inner.check()
 
     def missing(self) -> str | None:
         return self._inner.missing()

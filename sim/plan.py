@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.core.offsets import ranges
+from penstock.core.state import sorted_pairs
 from penstock.engines.local.recovery import Fsync
 from penstock.journal.frame import PAGE_BYTES
 from penstock.runtime import sealing
@@ -41,6 +42,9 @@ ARCHIVES = 0.2
 
 API_KEYS = 0.1
 """The share of runs with an administrator of API keys and people."""
+
+ENCRYPTION = 0.2
+"""The share of runs with encrypted queues."""
 
 STANDSTILLS = 0.25
 """The share of runs with a broker process that stops at times, and continues."""
@@ -86,11 +90,17 @@ class Plan:
         self.round_bytes = max(4096, round(self.segment_bytes * rng.choice((0.5, 1, 1, 2))))
         self.zero_ahead_bytes = rng.choice((0, 100, 4096))
         self.segments_kept = rng.randint(1, 3)
-        self.hot_bytes = rng.choice((0, 500, 5_000)) if self.has("cold") else 1 << 24
+        self.hot_bytes = rng.choice((0, 5_000, 50_000)) if self.has("cold") else 1 << 24
         self.far_entries = self.rng("far").choice((1, 1, 4, 1 << 14))
         self.slice_queues = self.rng("slices").choice((1, 1, 10))
-        self.stored_ids = self.rng("ids").choice((1, 4, 32, 1 << 12))
         """The limit of far delays that stay in memory."""
+        self.stored_ids = self.rng("ids").choice((1, 4, 32, 1 << 12))
+        letters = self.rng("letters")
+        self.stored_letters = letters.choice((1, 2, 128))
+        self.shared_bytes = self.rng("segments").choice((500, 4_000, sealing.SEGMENT_BYTES_MAX))
+        """The size of a segment that partitions share."""
+        self.chunk_pairs = letters.choice((4, 8, sorted_pairs.CHUNK_PAIRS))
+        """The most dead letters of a chunk: runs are too small for the real number."""
         small = self.rng("small")
         self.crumbs = small.choice((2, 4, ranges.CRUMBS, ranges.CRUMBS))
         """The number of ranges above which a set of offsets becomes a bitmap: runs are too small for the real one."""
@@ -125,6 +135,11 @@ class Plan:
         for queue in self.queues:
             if self.has("exclusive") and alone.random() < 0.7 and "delivery" not in queue.config:
                 queue.config["exclusive"] = True
+        sealed = self.rng("encryption")
+        self._on["encryption"] = sealed.random() < ENCRYPTION
+        for queue in self.queues:
+            if self.has("encryption") and sealed.random() < 0.8:
+                queue.config["encryption"] = True
         self.groups = ["default", "audit"] if self.has("groups") else ["default"]
         self.producers = rng.randint(1, 2)
         self.consumers = rng.randint(1, 2)

@@ -18,6 +18,7 @@ from penstock.journal.port import Engine, EngineError
 from penstock.pending import PendingReply
 from penstock.runtime.far import read_chunk
 from penstock.runtime.host import ShardHost, open_shard
+from penstock.runtime.node_memory import NodeMemory
 from penstock.security.credentials import KeyTable
 from penstock.testing.clock import SimulatedMachine
 from penstock.testing.files import SimFiles
@@ -25,6 +26,7 @@ from sim.checkers import Checkers
 from sim.keys import HASH_KEY
 from sim.loop import VirtualLoop, process_context
 from sim.network import Call, Network
+from sim.nonces import MASTERS, weak_random
 from sim.observed import History, ObservedEngine
 from sim.plan import Plan
 from sim.store import Link, RemoteEngine
@@ -78,11 +80,14 @@ class Process:
         node = engine.node_id(self._entropy.randbytes(16)[:15].rjust(16, b"\0"))
         self.host = host = await open_shard(
             engine, 0, clock, node, on_failure=self._fail, on_problem=self._on_trouble,
-            segment_bytes=plan.round_bytes, segments_kept=plan.segments_kept, hot_bytes=plan.hot_bytes,
+            segment_bytes=plan.round_bytes, segments_kept=plan.segments_kept, memory=NodeMemory(plan.hot_bytes),
             far_entries=plan.far_entries,
             stored_ids=plan.stored_ids,
+            stored_letters=plan.stored_letters,
             slice_queues=plan.slice_queues,
+            masters=MASTERS if plan.has("encryption") else None, random=weak_random(self._entropy),
         )  # fmt: skip
+        self._history.nonces.reads_by(host.loop.encryption)
         self.broker = Broker(host, self._entropy.getrandbits)
         self.broker.keys.attach(KeyTable(HASH_KEY), lambda _: None)
         self.broker.users.attach(PlainPasswords(), lambda _: None)
@@ -142,7 +147,7 @@ class Process:
 
     def _on_trouble(self, trouble: str) -> None:
         """Problems that the broker survives: all but a full disk, and a hold that spans too much, are bugs."""
-        if "disk full" not in trouble and not trouble.startswith("hold "):
+        if "disk full" not in trouble and not trouble.startswith(("hold ", "upkeep waits for the store")):
             self._report(Violation("I11", trouble))
 
     # -- requests -----------------------------------------------------------------------------------------------------

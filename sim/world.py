@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.core.offsets import ranges
+from penstock.core.state import sorted_pairs
 from penstock.runtime import sealing, upkeep
 from sim.checkers import Checkers
 from sim.final_checks import FinalChecks
@@ -72,17 +73,19 @@ class World:
     def run(self) -> Result:
         asyncio.set_event_loop(self.loop)
         restore = self._scale_down()
+        self.history.nonces.watch()
         try:
             main = self.loop.create_task(self._main())
             main.add_done_callback(lambda _: self.loop.stop())
             try:
                 self.loop.run_forever()
             except Standstill:
-                self.report(Violation("I12", "everybody waits for somebody else"))
+                self.report(Violation("I12", "each actor waits for another one"))
             if self.violation is None and main.done() and (error := main.exception()) is not None:
                 raise error
         finally:
             asyncio.set_event_loop(None)
+            self.history.nonces.stop()
             restore()
             self._abandon()
         return Result(
@@ -96,9 +99,11 @@ class World:
         """Set limits that are made for millions of messages to small values; returns a function that restores them."""
         sizes = {
             (ranges, "CRUMBS"): self.plan.crumbs,
+            (sorted_pairs, "CHUNK_PAIRS"): self.plan.chunk_pairs,
             (sealing, "WEIGH_PIECES"): self.plan.portion,
             (sealing, "CHANGE_PIECES"): self.plan.portion,
             (sealing, "SEGMENT_PIECES_MAX"): 4 * self.plan.portion,
+            (sealing, "SEGMENT_BYTES_MAX"): self.plan.shared_bytes,
             (limits, "DISK_RESERVE_BYTES"): self.plan.reserve_bytes,
             (upkeep, "RECLAIM_BYTES"): self.plan.reclaim_bytes,
             (upkeep, "RECLAIM_WHEN_SHORT_BYTES"): self.plan.reclaim_bytes // 4,

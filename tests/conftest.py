@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-# The same examples on every machine and every run, so that a red build is red for everyone. With
+# The same examples on every machine and every run, so that a red build is red on all of them. With
 # `HYPOTHESIS_PROFILE=explore` new ones are drawn; what that finds is then written down as an ordinary test.
 # `quick` is for `make check`: the first of those examples.
 _SLOW_MACHINES = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -87,3 +87,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def rewrite(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--rewrite"))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Any:
+    """A PostgreSQL server for all tests of this process; each takes a schema of its own."""
+    from postgres_server import PostgresServer
+
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from sim import planted
 from sim.__main__ import MINUTES, replay_line
+from sim.nonces import Recoveries
 from sim.world import run
 
 SEEDS = 500
@@ -40,10 +43,15 @@ FINDERS = {
     "b30_attempt_not_counted": 1,
     "b30_dead_letter_off_by_one": 0,
     "b33_waiters_not_woken": 17,
+    "b48_nonces_restart_at_recovery": 0,
+    "b48_nonces_restart_at_reload": 107,
+    "b48_position_not_bound": 0,
     "cancel_loses_race": 2,
     "cancelled_but_delivered": 0,
     "dead_letters_limit_off": 1,
     "double_lease": 1,
+    "changed_letters_named_in_their_old_blob": 3,
+    "shared_segment_positions_begin_anew": 5,
     "ids_in_blobs_forgotten": 5,
     "earlier_life_taken_for_damage": 6,
     "early_delivery": 26,
@@ -98,6 +106,14 @@ def test_nothing_is_found_in_five_hundred_worlds(chunk):
         if result.violation is not None:
             found.append(replay_line(result, SHORT_MINUTES))
     assert not found, "\n" + "\n".join(found)
+
+
+def test_no_nonce_repeats_over_many_recoveries():
+    """`python -m sim.nonces` counts 100,000 of them."""
+    recoveries = Recoveries(seed=7)
+    asyncio.run(recoveries.run(1_000))
+    assert recoveries.opened > 500 and recoveries.oracle.uses > 2_000
+    assert not recoveries.violations
 
 
 @pytest.mark.slow

@@ -44,14 +44,15 @@ class PenstockHttp(Peer):
     promise = "on disk"
     server: PenstockServer
 
-    def __init__(self, ack_in_lease: bool):
+    def __init__(self, ack_in_lease: bool, *flags: str):
         super().__init__()
+        self._flags = flags
         self.name = "penstock-http-ack-in-lease" if ack_in_lease else "penstock-http"
         self._ack_in_lease = ack_in_lease
 
     async def start(self, directory: Path) -> None:
         self._directory = directory
-        self.server = PenstockServer(directory)
+        self.server = PenstockServer(directory, *self._flags)
         self._closing.callback(self.server.stop)
         self._connection = HttpConnection(self.server.url)
         self._closing.callback(self._connection.close)

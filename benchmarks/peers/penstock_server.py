@@ -17,12 +17,12 @@ READY_SECONDS_MAX = 120.0
 class PenstockServer(ServerProcess):
     """`python -m penstock serve` on a free port; the constructor returns when the server is ready."""
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, *flags: str):
         settings = [name for name in os.environ if name.startswith("PENSTOCK_")]
         super().__init__(
             [
                 sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
-                "--data-dir", str(directory / "data"),
+                "--data-dir", str(directory / "data"), *flags,
             ],
             directory,
             # The environment of the caller must not change the settings.

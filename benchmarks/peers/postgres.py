@@ -50,6 +50,7 @@ class Postgres(Peer):
         )
         self._closing.callback(self.server.stop)
         self.server.wait_for_line("ready to accept connections")
+        self.dsn = f"postgres://postgres@127.0.0.1:{port}/postgres"
         self._connection = await asyncpg.connect(
             host="127.0.0.1", port=port, user="postgres", database="postgres", command_timeout=60
         )

@@ -15,6 +15,7 @@ from benchmarks.workloads.lease_ack import bulk_b1000_200B, cpu_b100, lease_ack_
 from benchmarks.workloads.longpolls import longpoll_5k
 from benchmarks.workloads.many_delays import delays_1m
 from benchmarks.workloads.orders import fair_share, heap_2m, lanes_shares, ordered_keys
+from benchmarks.workloads.postgres_store import postgres_store
 from benchmarks.workloads.publish import publish_b1_c64, publish_b1_c256, publish_b100_200B
 from benchmarks.workloads.rebalance import rebalance_storm
 from benchmarks.workloads.run import Run
@@ -33,6 +34,6 @@ WORKLOADS: dict[str, Workload] = {
         grpc_lease_stream, grpc_publish_stream,
         ws_idle_10k, ws_fanout_1k, ws_latency, ws_slow_reader, longpoll_5k,
         spark_read_1m, spark_archive_1m, spark_sink_500k, spark_disturbance, analytics_growth,
-        growth,
+        growth, postgres_store,
     )
 }  # fmt: skip

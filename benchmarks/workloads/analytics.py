@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.report import Row, figure
 from benchmarks.stats import Spread
 from benchmarks.workloads.run import Run, data_directory
-from benchmarks.workloads.spark import WHO, started
+from benchmarks.workloads.spark import SYSTEM, started
 from penstock.pipeline.analytics import Analysis
 from penstock.sync import Client
 
@@ -27,18 +27,18 @@ EVENTS_EACH = 3
 async def analytics_growth(run: Run) -> list[Row]:
     """The analytics step over 100,000 new events, at 0.1, 1 and 5 million events of history."""
     name = "analytics_growth"
-    if not run.wants(WHO):
+    if not run.wants(SYSTEM):
         return []
     new, sizes = (12_000, (12_000, 60_000)) if run.quick else (100_000, (100_000, 1_000_000, 5_000_000))
     async with AsyncExitStack() as stack:
         root = stack.enter_context(data_directory())
         peer, spark = await started(stack, run, root)
         steps = await asyncio.to_thread(_measure, spark, peer.server.url, root, new, sizes, run.pace.rounds)
-    rows = [figure(name, f"step at {size:,} events", WHO, "s", Spread.of(steps[size])) for size in sizes]
+    rows = [figure(name, f"step at {size:,} events", SYSTEM, "s", Spread.of(steps[size])) for size in sizes]
     least = Spread.of(steps[sizes[0]]).median
     for size in sizes[1:]:
         grown = [seconds / least for seconds in steps[size]]
-        rows.append(figure(name, f"{size:,} against {sizes[0]:,}", WHO, "x", Spread.of(grown)))
+        rows.append(figure(name, f"{size:,} against {sizes[0]:,}", SYSTEM, "x", Spread.of(grown)))
     return rows
 
 

@@ -13,7 +13,7 @@ from benchmarks.stats import ratio
 from benchmarks.workloads.run import Run, data_directory, failures
 from benchmarks.workloads.turns import Cycle, measured
 
-WHO = "penstock-sdk-batches"
+SYSTEM = "penstock-sdk-batches"
 QUEUE = "backlog"
 FILL_BATCH = 1_000
 BATCH = 100
@@ -23,7 +23,7 @@ TURN_MESSAGES = 20_000
 async def backlog_1m(run: Run) -> list[Row]:
     """RSS growth with 1,000,000 queued messages of 200 B; speed against an empty queue, in turns; restart times."""
     name = "backlog_1m"
-    if not run.wants(WHO):
+    if not run.wants(SYSTEM):
         return []
     count = 50_000 if run.quick else 1_000_000
     async with AsyncExitStack() as stack:
@@ -56,11 +56,11 @@ async def backlog_1m(run: Run) -> list[Row]:
         await _turn(full)
     note = f"{count:,} queued"
     rows = [
-        figure(name, "fill", WHO, "msg/s", filled.rate, f"batches of {FILL_BATCH}"),
-        figure(name, "rss growth", WHO, "MiB", growth / 2**20, note),
-        figure(name, "rss growth after use", WHO, "MiB", growth_after / 2**20, note),
-        figure(name, "restart after SIGTERM", WHO, "s", stopping + starting, f"{stopping:.2f} s of it to stop"),
-        figure(name, "restart after kill -9", WHO, "s", starting_after_kill, note),
+        figure(name, "fill", SYSTEM, "msg/s", filled.rate, f"batches of {FILL_BATCH}"),
+        figure(name, "rss growth", SYSTEM, "MiB", growth / 2**20, note),
+        figure(name, "rss growth after use", SYSTEM, "MiB", growth_after / 2**20, note),
+        figure(name, "restart after SIGTERM", SYSTEM, "s", stopping + starting, f"{stopping:.2f} s of it to stop"),
+        figure(name, "restart after kill -9", SYSTEM, "s", starting_after_kill, note),
     ]
     if not errors:
         for what, rates in {
@@ -68,7 +68,7 @@ async def backlog_1m(run: Run) -> list[Row]:
             "lease+ack": {which: [cycle.drain.rate for cycle in each] for which, each in cycles.items()},
         }.items():
             rows.append(
-                figure(name, f"{what} vs empty", WHO, "x", ratio(rates["full"], rates["empty"]), f"batch {BATCH}")
+                figure(name, f"{what} vs empty", SYSTEM, "x", ratio(rates["full"], rates["empty"]), f"batch {BATCH}")
             )
     return [*rows, *failures(name, errors)]
 

@@ -26,12 +26,12 @@ async def grpc_lease_stream(run: Run) -> list[Row]:
     """One consumer takes up to 100 messages of 200 B at a time and acks them: on a LeaseStream, and by the SDK."""
     name = "grpc_lease_stream"
     async with run.peers(name, LEASE_PEERS) as (peers, rows):
-        turns = {who: CycleTurn(peer, BATCH, run.pace.seconds, fill_batch=1000) for who, peer in peers.items()}
+        turns = {system: CycleTurn(peer, BATCH, run.pace.seconds, fill_batch=1000) for system, peer in peers.items()}
         cycles, errors = await take_turns(turns, run.pace.rounds)
-        rates = {who: [cycle.drain.rate for cycle in each] for who, each in cycles.items()}
+        rates = {system: [cycle.drain.rate for cycle in each] for system, each in cycles.items()}
         costs = [
-            figure(name, "lease+ack cpu", who, "µs/msg", Spread.of([cycle.drain.cpu_us for cycle in each]))
-            for who, each in cycles.items()
+            figure(name, "lease+ack cpu", system, "µs/msg", Spread.of([cycle.drain.cpu_us for cycle in each]))
+            for system, each in cycles.items()
         ]
         return [*comparison(name, "lease+ack", "msg/s", rates, peers), *costs, *rows, *failures(name, errors)]
 
@@ -40,12 +40,12 @@ async def grpc_publish_stream(run: Run) -> list[Row]:
     """One producer on a PublishStream: batches of 100 messages of 200 B, eight of them in flight at a time."""
     name = "grpc_publish_stream"
     async with run.peers(name, PUBLISH_PEERS) as (peers, rows):
-        turns = {who: partial(_publish_for, peer, run.pace.seconds) for who, peer in peers.items()}
+        turns = {system: partial(_publish_for, peer, run.pace.seconds) for system, peer in peers.items()}
         samples, errors = await take_turns(turns, run.pace.rounds)
-        rates = {who: [sample.rate for sample in each] for who, each in samples.items()}
+        rates = {system: [sample.rate for sample in each] for system, each in samples.items()}
         costs = [
-            figure(name, "publish cpu", who, "µs/msg", Spread.of([sample.cpu_us for sample in each]))
-            for who, each in samples.items()
+            figure(name, "publish cpu", system, "µs/msg", Spread.of([sample.cpu_us for sample in each]))
+            for system, each in samples.items()
         ]
         return [*comparison(name, "publish", "msg/s", rates, peers), *costs, *rows, *failures(name, errors)]
 

@@ -22,15 +22,15 @@ async def latency_e2e(run: Run) -> list[Row]:
     name = "latency_e2e"
     async with run.peers(name, PEERS) as (peers, rows):
         count = 50 if run.quick else 300
-        turns = {who: partial(_one_turn, peer, count) for who, peer in peers.items()}
+        turns = {system: partial(_one_turn, peer, count) for system, peer in peers.items()}
         latencies, errors = await take_turns(turns, run.pace.rounds)
-        medians = {who: [percentile(turn, 50) for turn in each] for who, each in latencies.items()}
+        medians = {system: [percentile(turn, 50) for turn in each] for system, each in latencies.items()}
         rows = comparison(name, "p50", "ms", medians, peers, "less is better") + rows
-        for who, each in latencies.items():
+        for system, each in latencies.items():
             by_turn = [percentile(turn, 99) for turn in each]
             together = percentile([value for turn in each for value in turn], 99)
             rows.append(
-                figure(name, "p99", who, "ms", Spread(together, min(by_turn), max(by_turn)), peers[who].promise)
+                figure(name, "p99", system, "ms", Spread(together, min(by_turn), max(by_turn)), peers[system].promise)
             )
         return [*rows, *failures(name, errors)]
 

@@ -28,9 +28,9 @@ async def lease_ack_b100_200B(run: Run) -> list[Row]:
     """One consumer takes 100 messages of 200 B at a time and acks them; the queue was filled before."""
     name = "lease_ack_b100_200B"
     async with run.peers(name, LEASE_PEERS) as (peers, rows):
-        turns = {who: CycleTurn(peer, 100, run.pace.seconds, fill_batch=1000) for who, peer in peers.items()}
+        turns = {system: CycleTurn(peer, 100, run.pace.seconds, fill_batch=1000) for system, peer in peers.items()}
         cycles, errors = await take_turns(turns, run.pace.rounds)
-        rates = {who: [cycle.drain.rate for cycle in each] for who, each in cycles.items()}
+        rates = {system: [cycle.drain.rate for cycle in each] for system, each in cycles.items()}
         return [*comparison(name, "lease+ack", "msg/s", rates, peers), *rows, *failures(name, errors)]
 
 
@@ -38,21 +38,25 @@ async def bulk_b1000_200B(run: Run) -> list[Row]:
     """Batches of 1,000 in and out through the SDK, into new files and into grown ones; server CPU for all of it."""
     name = "bulk_b1000_200B"
     async with run.peers(name, BULK_PEERS) as (peers, rows):
-        turns = {who: CycleTurn(peer, 1000, run.pace.seconds) for who, peer in peers.items()}
+        turns = {system: CycleTurn(peer, 1000, run.pace.seconds) for system, peer in peers.items()}
         cycles, errors = await take_turns(turns, 2 * run.pace.rounds)
-        published = {who: [cycle.publish.rate for cycle in each] for who, each in cycles.items()}
-        drained = {who: [cycle.drain.rate for cycle in each] for who, each in cycles.items()}
+        published = {system: [cycle.publish.rate for cycle in each] for system, each in cycles.items()}
+        drained = {system: [cycle.drain.rate for cycle in each] for system, each in cycles.items()}
         ages = by_age([cycle.publish.messages for cycle in cycles.get("penstock-sdk-batches", ())])
         return [
             *(
                 row
                 for age, rounds in ages.items()
                 for row in comparison(
-                    name, f"publish, {age}", "msg/s", {who: each[rounds] for who, each in published.items()}, peers
+                    name,
+                    f"publish, {age}",
+                    "msg/s",
+                    {system: each[rounds] for system, each in published.items()},
+                    peers,
                 )
             ),
             *comparison(name, "lease+ack", "msg/s", drained, peers),
-            *(cpu_row(name, who, [cycle.cpu_us for cycle in each]) for who, each in cycles.items()),
+            *(cpu_row(name, system, [cycle.cpu_us for cycle in each]) for system, each in cycles.items()),
             *rows,
             *failures(name, errors),
         ]
@@ -62,12 +66,12 @@ async def cpu_b100(run: Run) -> list[Row]:
     """Server CPU per message through JSON at batch 100: publish + lease + ack."""
     name = "cpu_b100"
     async with run.peers(name, CPU_PEERS) as (peers, rows):
-        turns = {who: CycleTurn(peer, 100, run.pace.seconds) for who, peer in peers.items()}
+        turns = {system: CycleTurn(peer, 100, run.pace.seconds) for system, peer in peers.items()}
         cycles, errors = await take_turns(turns, run.pace.rounds)
-        for who, each in cycles.items():
-            rows.append(figure(name, "publish cpu", who, "µs/msg", Spread.of([c.publish.cpu_us for c in each])))
-            rows.append(figure(name, "lease+ack cpu", who, "µs/msg", Spread.of([c.drain.cpu_us for c in each])))
-            rows.append(cpu_row(name, who, [c.cpu_us for c in each]))
+        for system, each in cycles.items():
+            rows.append(figure(name, "publish cpu", system, "µs/msg", Spread.of([c.publish.cpu_us for c in each])))
+            rows.append(figure(name, "lease+ack cpu", system, "µs/msg", Spread.of([c.drain.cpu_us for c in each])))
+            rows.append(cpu_row(name, system, [c.cpu_us for c in each]))
         return [*rows, *failures(name, errors)]
 
 
@@ -87,5 +91,5 @@ def by_age(published: Sequence[int]) -> dict[str, slice]:
     return ages
 
 
-def cpu_row(workload: str, who: str, values: list[float]) -> Row:
-    return figure(workload, "publish+lease+ack cpu", who, "µs/msg", Spread.of(values))
+def cpu_row(workload: str, system: str, values: list[float]) -> Row:
+    return figure(workload, "publish+lease+ack cpu", system, "µs/msg", Spread.of(values))

@@ -20,7 +20,7 @@ from benchmarks.report import Row, figure
 from benchmarks.stats import percentile, percentile_by_parts
 from benchmarks.workloads.run import Run, data_directory
 
-WHO = "penstock-http-ack-in-lease"
+SYSTEM = "penstock-http-ack-in-lease"
 QUEUE = "reminders"
 HOUR_MS = 3_600_000
 FAR_MS = 30 * 24 * HOUR_MS
@@ -41,7 +41,7 @@ _BATCH = 1_000
 async def delays_1m(run: Run) -> list[Row]:
     """1,000,000 pending delays, 90 % beyond an hour, beside 1,000 a second that come due while snapshots are taken."""
     name = "delays_1m"
-    if not run.wants(WHO):
+    if not run.wants(SYSTEM):
         return []
     pending, window_ms = (50_000, 3_000) if run.quick else (1_000_000, 30_000)
     peer = PenstockHttp(ack_in_lease=True)
@@ -76,11 +76,11 @@ async def delays_1m(run: Run) -> list[Row]:
     note = f"{pending:,} pending"
     beside = f"{len(lateness):,} due at {1000 * DUE_PER_MS}/s, {snapshots} snapshots meanwhile"
     return [
-        figure(name, "rss growth", WHO, "MiB", growth / 2**20, f"{note}; when the server has caught up with them"),
-        figure(name, "rss growth, highest", WHO, "MiB", (peak - rss_before) / 2**20, "while they came in"),
-        figure(name, "rss growth after use", WHO, "MiB", growth_after / 2**20, note),
+        figure(name, "rss growth", SYSTEM, "MiB", growth / 2**20, f"{note}; when the server has caught up with them"),
+        figure(name, "rss growth, highest", SYSTEM, "MiB", (peak - rss_before) / 2**20, "while they came in"),
+        figure(name, "rss growth after use", SYSTEM, "MiB", growth_after / 2**20, note),
         *(
-            figure(name, f"lateness {which}", WHO, "ms", value, beside)
+            figure(name, f"lateness {which}", SYSTEM, "ms", value, beside)
             for which, value in {
                 "min": min(lateness),
                 "p50": percentile(lateness, 50),
@@ -89,11 +89,11 @@ async def delays_1m(run: Run) -> list[Row]:
                 "max": max(lateness),
             }.items()
         ),
-        figure(name, "server cpu", WHO, "µs/msg", cpu * 1e6 / len(lateness), "due, lease and ack, and the noise"),
-        figure(name, f"cancel {CANCELS} ids", WHO, "s", by_id, "chosen by chance, one call"),
-        figure(name, "cancel by key", WHO, "s", by_key, "one message"),
-        figure(name, "restart after SIGTERM", WHO, "s", stopping + starting, f"{stopping:.2f} s of it to stop"),
-        figure(name, "restart after kill -9", WHO, "s", starting_after_kill, note),
+        figure(name, "server cpu", SYSTEM, "µs/msg", cpu * 1e6 / len(lateness), "due, lease and ack, and the noise"),
+        figure(name, f"cancel {CANCELS} ids", SYSTEM, "s", by_id, "chosen by chance, one call"),
+        figure(name, "cancel by key", SYSTEM, "s", by_key, "one message"),
+        figure(name, "restart after SIGTERM", SYSTEM, "s", stopping + starting, f"{stopping:.2f} s of it to stop"),
+        figure(name, "restart after kill -9", SYSTEM, "s", starting_after_kill, note),
     ]
 
 

@@ -23,7 +23,7 @@ from benchmarks.workloads.run import Run, data_directory, failures, new_queue
 from benchmarks.workloads.turns import Cycle, measured
 from penstock.limits import HOT_BYTES_MAX, LAST_READ_BYTES_MAX
 
-WHO = "penstock-http"
+SYSTEM = "penstock-http"
 FILL_BATCH = 1_000
 BATCH = 100
 
@@ -60,7 +60,7 @@ LANES = {0: 50, 1: 25, 2: 15, 3: 7, 4: 3}
 async def lanes_shares(run: Run) -> list[Row]:
     """100,000 messages leased while all five lanes are full: how far their shares are from 50/25/15/7/3."""
     name = "lanes_shares"
-    if not run.wants(WHO):
+    if not run.wants(SYSTEM):
         return []
     count = 10_000 if run.quick else 100_000
     async with AsyncExitStack() as stack:
@@ -85,8 +85,8 @@ async def lanes_shares(run: Run) -> list[Row]:
     apart = max(abs(100 * seen[lane] / given - percent) for lane, percent in LANES.items())
     shares = " / ".join(f"{100 * seen[lane] / given:.2f}" for lane in LANES)
     return [
-        figure(name, "largest deviation", WHO, "points", apart, f"{shares} % of {given:,}"),
-        figure(name, "lease+ack", WHO, "msg/s", given / seconds, "plain JSON, batch 64, acks in the next lease"),
+        figure(name, "largest deviation", SYSTEM, "points", apart, f"{shares} % of {given:,}"),
+        figure(name, "lease+ack", SYSTEM, "msg/s", given / seconds, "plain JSON, batch 64, acks in the next lease"),
     ]
 
 
@@ -96,7 +96,7 @@ async def lanes_shares(run: Run) -> list[Row]:
 async def heap_2m(run: Run) -> list[Row]:
     """A heap of 2,000,000: memory, lease latency at batch 1, speed against one of 2,000, in turns; restart times."""
     name = "heap_2m"
-    if not run.wants(WHO):
+    if not run.wants(SYSTEM):
         return []
     sizes = {"large": 50_000 if run.quick else 2_000_000, "small": 2_000}
     dice = Random(1)
@@ -126,9 +126,9 @@ async def heap_2m(run: Run) -> list[Row]:
     # The server's cache of payloads is bounded and does not depend on their number.
     index_bytes = max(0, growth - HOT_BYTES_MAX - LAST_READ_BYTES_MAX)
     rows = [
-        figure(name, "memory", WHO, "B/msg", index_bytes / count, f"{note}; rss grew by {growth / 2**20:.0f} MiB"),
+        figure(name, "memory", SYSTEM, "B/msg", index_bytes / count, f"{note}; rss grew by {growth / 2**20:.0f} MiB"),
         *(
-            figure(name, f"lease {which}", WHO, "ms", value, f"batch 1, {note}")
+            figure(name, f"lease {which}", SYSTEM, "ms", value, f"batch 1, {note}")
             for which, value in {
                 "p50": percentile(waits, 50),
                 "p99": percentile(waits, 99),
@@ -137,10 +137,10 @@ async def heap_2m(run: Run) -> list[Row]:
             }.items()
         ),
         figure(
-            name, "lease p99, sealing", WHO, "ms", percentile(sealing, 99), "right after filling it, at full upkeep"
+            name, "lease p99, sealing", SYSTEM, "ms", percentile(sealing, 99), "right after filling it, at full upkeep"
         ),
-        figure(name, "restart after SIGTERM", WHO, "s", stopping + starting, f"{stopping:.2f} s of it to stop"),
-        figure(name, "restart after kill -9", WHO, "s", after_kill, note),
+        figure(name, "restart after SIGTERM", SYSTEM, "s", stopping + starting, f"{stopping:.2f} s of it to stop"),
+        figure(name, "restart after kill -9", SYSTEM, "s", after_kill, note),
     ]
     if not errors:
         for what, rates in {
@@ -148,7 +148,7 @@ async def heap_2m(run: Run) -> list[Row]:
             "lease+ack": {which: [cycle.drain.rate for cycle in each] for which, each in cycles.items()},
         }.items():
             rows.append(
-                figure(name, f"{what} vs 2,000", WHO, "x", ratio(rates["large"], rates["small"]), f"batch {BATCH}")
+                figure(name, f"{what} vs 2,000", SYSTEM, "x", ratio(rates["large"], rates["small"]), f"batch {BATCH}")
             )
     return [*rows, *failures(name, errors)]
 
@@ -200,7 +200,7 @@ async def ordered_keys(run: Run) -> list[Row]:
     Two servers take turns of a few leases: the ratio is near one, and noise of the machine must affect both.
     """
     name = "ordered_keys"
-    if not run.wants(WHO):
+    if not run.wants(SYSTEM):
         return []
     keys = 1_000 if run.quick else KEYS
     fails_every = {"no failures": 0, "5 % failing": FAILS_EVERY}
@@ -223,8 +223,8 @@ async def ordered_keys(run: Run) -> list[Row]:
                     rates[which].append(drain.handled / drain.seconds)
     note = f"{keys:,} keys of {PER_KEY} messages, leases of {BATCH}"
     return [
-        *(figure(name, f"lease+ack, {which}", WHO, "msg/s", Spread.of(each), note) for which, each in rates.items()),
-        figure(name, "other keys vs no failures", WHO, "x", ratio(rates["5 % failing"], rates["no failures"]), note),
+        *(figure(name, f"lease+ack, {which}", SYSTEM, "msg/s", Spread.of(each), note) for which, each in rates.items()),
+        figure(name, "other keys vs no failures", SYSTEM, "x", ratio(rates["5 % failing"], rates["no failures"]), note),
     ]
 
 
@@ -297,7 +297,7 @@ async def fair_share(run: Run) -> list[Row]:
     with a limit of messages in flight per tenant the batch is short.
     """
     name = "fair_share"
-    if not run.wants(WHO):
+    if not run.wants(SYSTEM):
         return []
     turns: dict[str, _Sharing] = {
         "alone": _Sharing(0, None),
@@ -314,12 +314,12 @@ async def fair_share(run: Run) -> list[Row]:
     batches = f"batches of {CONSUMER_BATCH}"
     return [
         *(
-            figure(name, f"p99 wait, {which}", WHO, "ms", sorted(each)[len(each) // 2], note)
+            figure(name, f"p99 wait, {which}", SYSTEM, "ms", sorted(each)[len(each) // 2], note)
             for which, each in p99.items()
         ),
-        figure(name, "p99 wait vs alone", WHO, "x", ratio(p99["flooded"], p99["alone"]), batches),
+        figure(name, "p99 wait vs alone", SYSTEM, "x", ratio(p99["flooded"], p99["alone"]), batches),
         figure(
-            name, "p99 wait vs alone, capped", WHO, "x", ratio(p99["flooded, capped"], p99["alone"]),
+            name, "p99 wait vs alone, capped", SYSTEM, "x", ratio(p99["flooded, capped"], p99["alone"]),
             f"{batches}, max_in_flight {CAP}",
         ),
     ]  # fmt: skip

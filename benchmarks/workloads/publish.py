@@ -20,9 +20,9 @@ async def publish_b100_200B(run: Run) -> list[Row]:
     """One client publishes batches of 100 messages of 200 B, one after the other."""
     name = "publish_b100_200B"
     async with run.peers(name, BATCH_PEERS) as (peers, rows):
-        turns = {who: partial(publish_for, peer, 100, run.pace.seconds) for who, peer in peers.items()}
+        turns = {system: partial(publish_for, peer, 100, run.pace.seconds) for system, peer in peers.items()}
         samples, errors = await take_turns(turns, run.pace.rounds)
-        rates = {who: [sample.rate for sample in each] for who, each in samples.items()}
+        rates = {system: [sample.rate for sample in each] for system, each in samples.items()}
         return [*comparison(name, "publish", "msg/s", rates, peers), *rows, *failures(name, errors)]
 
 
@@ -38,7 +38,7 @@ async def publish_b1_c256(run: Run) -> list[Row]:
 
 async def _by_callers(run: Run, name: str, callers: int) -> list[Row]:
     async with run.peers(name, CALLER_PEERS) as (peers, rows):
-        turns = {who: partial(publish_by_callers, peer, callers, run.pace.seconds) for who, peer in peers.items()}
+        turns = {system: partial(publish_by_callers, peer, callers, run.pace.seconds) for system, peer in peers.items()}
         samples, errors = await take_turns(turns, run.pace.rounds)
-        rates = {who: [sample.rate for sample in each] for who, each in samples.items()}
+        rates = {system: [sample.rate for sample in each] for system, each in samples.items()}
         return [*comparison(name, "publish", "msg/s", rates, peers), *rows, *failures(name, errors)]

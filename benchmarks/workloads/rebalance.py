@@ -83,38 +83,38 @@ class Storm:
         await self._take_the_rest()
 
     @contextlib.asynccontextmanager
-    async def _member(self, who: str) -> AsyncIterator[None]:
+    async def _member(self, system: str) -> AsyncIterator[None]:
         """A consumer that joins the group, and leaves after its current message."""
         joined, ended = asyncio.Event(), asyncio.Event()
-        working = asyncio.create_task(self._work(who, joined, ended))
+        working = asyncio.create_task(self._work(system, joined, ended))
         await asyncio.wait({working, asyncio.ensure_future(joined.wait())}, return_when=asyncio.FIRST_COMPLETED)
         yield
         ended.set()
         await working
 
-    async def _work(self, who: str, joined: asyncio.Event, ended: asyncio.Event) -> None:
+    async def _work(self, system: str, joined: asyncio.Event, ended: asyncio.Event) -> None:
         options = Assigned(session=10.0, drain=5.0, on_assigned=lambda _: joined.set())
         queue = self._client.queue(self._queue)
         async with queue.consume(group=GROUP, assigned=options, prefetch=20, lease=LEASE_S) as messages:
             async for message in messages:
                 async with message:
-                    self._begin(who, message)
+                    self._begin(system, message)
                     await asyncio.sleep(0.001)
-                    self._finish(who, message)
+                    self._finish(system, message)
                 if ended.is_set():
                     return
 
-    def _begin(self, who: str, message: Message) -> None:
+    def _begin(self, system: str, message: Message) -> None:
         partition = message.partition
         holders = self._in_hand[partition]
-        holders.add(who)
+        holders.add(system)
         self.overlaps += len(holders) > 1
-        waits = self.unmoved_ms if self._last_handler[partition] == who else self.moved_ms
+        waits = self.unmoved_ms if self._last_handler[partition] == system else self.moved_ms
         waits.append((time.perf_counter() - self._published_at[number_of(message.payload)]) * 1000)
-        self._last_handler[partition] = who
+        self._last_handler[partition] = system
 
-    def _finish(self, who: str, message: Message) -> None:
-        self._in_hand[message.partition].discard(who)
+    def _finish(self, system: str, message: Message) -> None:
+        self._in_hand[message.partition].discard(system)
         number = number_of(message.payload)
         self.finished_twice += number in self.finished
         self.finished.add(number)

@@ -54,7 +54,7 @@ def new_queue() -> str:
 
 
 def failures(workload: str, reasons: Mapping[str, str]) -> list[Row]:
-    return [failure(workload, who, reason) for who, reason in reasons.items()]
+    return [failure(workload, system, reason) for system, reason in reasons.items()]
 
 
 def comparison(
@@ -66,7 +66,9 @@ def comparison(
     note: str = "",
 ) -> list[Row]:
     """The figures of each, then the ratios of Penstock to each peer; `note` belongs to the ratios."""
-    rows = [figure(workload, name, who, unit, Spread.of(each), peers[who].promise) for who, each in values.items()]
+    rows = [
+        figure(workload, name, system, unit, Spread.of(each), peers[system].promise) for system, each in values.items()
+    ]
     for ours, theirs in itertools.product(values, values):
         if ours.startswith("penstock") and not theirs.startswith("penstock"):
             quotient = ratio(values[ours], values[theirs])

@@ -28,7 +28,7 @@ from penstock.pipeline.lake.archive import Archive, BatchProgress
 from penstock.pipeline.lake.tables import Lake
 from penstock.pipeline.session import spark_session
 
-WHO = "penstock-spark"
+SYSTEM = "penstock-spark"
 PEER = "parquet-spark"
 BATCH = 1_000
 PUBLISH_BATCH = 100
@@ -43,7 +43,7 @@ PAYLOAD = ("sum(length(payload))",)
 async def spark_read_1m(run: Run) -> list[Row]:
     """Batch read of 1,000,000 messages of 200 B, against Spark reading the same rows as Parquet."""
     name, count = "spark_read_1m", 100_000 if run.quick else 1_000_000
-    if not run.wants(WHO):
+    if not run.wants(SYSTEM):
         return []
     async with AsyncExitStack() as stack:
         root = stack.enter_context(data_directory())
@@ -55,20 +55,22 @@ async def spark_read_1m(run: Run) -> list[Row]:
         for what, columns in (("read", WHOLE), ("payload read", PAYLOAD)):
             # Both are planned before the first turn that counts: only reading is measured.
             log = await asyncio.to_thread(_log, spark, peer, "payload binary" if columns is PAYLOAD else None)
-            tables = {WHO: log, PEER: await asyncio.to_thread(spark.read.parquet, parquet)}
-            turns = {who: _timed(table.selectExpr("count(*)", *columns).first, count) for who, table in tables.items()}
+            tables = {SYSTEM: log, PEER: await asyncio.to_thread(spark.read.parquet, parquet)}
+            turns = {
+                system: _timed(table.selectExpr("count(*)", *columns).first, count) for system, table in tables.items()
+            }
             rates, errors = await take_turns(turns, run.pace.rounds)
             rows += failures(name, errors)
-            rows += [figure(name, what, who, "rows/s", Spread.of(each)) for who, each in rates.items()]
+            rows += [figure(name, what, system, "rows/s", Spread.of(each)) for system, each in rates.items()]
             if not errors:
-                rows.append(figure(name, f"{what} ratio", f"{WHO} / {PEER}", "x", ratio(rates[WHO], rates[PEER])))
+                rows.append(figure(name, f"{what} ratio", f"{SYSTEM} / {PEER}", "x", ratio(rates[SYSTEM], rates[PEER])))
     return rows
 
 
 async def spark_archive_1m(run: Run) -> list[Row]:
     """A stream of 1,000,000 messages of 200 B to committed Delta tables, against Spark doing it from Parquet."""
     name, count = "spark_archive_1m", 100_000 if run.quick else 1_000_000
-    if not run.wants(WHO):
+    if not run.wants(SYSTEM):
         return []
     async with AsyncExitStack() as stack:
         root = stack.enter_context(data_directory())
@@ -78,13 +80,13 @@ async def spark_archive_1m(run: Run) -> list[Row]:
         await asyncio.to_thread(lambda: _log(spark, peer).repartition(10).write.parquet(parquet))
         lakes = iter(range(1_000_000))
         turns = {
-            WHO: partial(asyncio.to_thread, lambda: _archive(spark, peer, root / f"lake-{next(lakes)}")),
+            SYSTEM: partial(asyncio.to_thread, lambda: _archive(spark, peer, root / f"lake-{next(lakes)}")),
             PEER: partial(asyncio.to_thread, lambda: _copy(spark, parquet, root / f"lake-{next(lakes)}")),
         }
         rates, errors = await take_turns(turns, run.pace.rounds)
-    rows = [figure(name, "to the lake", who, "rows/s", Spread.of(each)) for who, each in rates.items()]
+    rows = [figure(name, "to the lake", system, "rows/s", Spread.of(each)) for system, each in rates.items()]
     if not errors:
-        rows.append(figure(name, "to the lake ratio", f"{WHO} / {PEER}", "x", ratio(rates[WHO], rates[PEER])))
+        rows.append(figure(name, "to the lake ratio", f"{SYSTEM} / {PEER}", "x", ratio(rates[SYSTEM], rates[PEER])))
     return [*rows, *failures(name, errors)]
 
 
@@ -121,7 +123,7 @@ def _copy(spark: Any, parquet: str, lake: Path) -> float:
 async def spark_sink_500k(run: Run) -> list[Row]:
     """500,000 rows of 200 B written to a queue by a batch job; durable, staged and committed."""
     name, count = "spark_sink_500k", 50_000 if run.quick else 500_000
-    if not run.wants(WHO):
+    if not run.wants(SYSTEM):
         return []
     async with AsyncExitStack() as stack:
         root = stack.enter_context(data_directory())
@@ -133,15 +135,15 @@ async def spark_sink_500k(run: Run) -> list[Row]:
             target = rows.write.format("penstock").options(url=peer.server.url, queue=f"sink-{next(numbers)}")
             target.mode("append").save()
 
-        rates, errors = await take_turns({WHO: _timed(write, count)}, run.pace.rounds)
-    rows = [figure(name, "write", who, "rows/s", Spread.of(each)) for who, each in rates.items()]
+        rates, errors = await take_turns({SYSTEM: _timed(write, count)}, run.pace.rounds)
+    rows = [figure(name, "write", system, "rows/s", Spread.of(each)) for system, each in rates.items()]
     return [*rows, *failures(name, errors)]
 
 
 async def spark_disturbance(run: Run) -> list[Row]:
     """Publishing in batches of 100 while Spark reads a log at full speed, against publishing alone, in turns."""
     name, count = "spark_disturbance", 100_000 if run.quick else 1_000_000
-    if not run.wants(WHO):
+    if not run.wants(SYSTEM):
         return []
     async with AsyncExitStack() as stack:
         root = stack.enter_context(data_directory())
@@ -178,10 +180,10 @@ def _disturbed(
 ) -> list[Row]:
     rows = failures(name, errors)
     if not errors:
-        rows.append(figure(name, f"{what}: alone", WHO, "msg/s", Spread.of(rates["alone"])))
-        rows.append(figure(name, what, WHO, "msg/s", Spread.of(rates["beside"])))
-        rows.append(figure(name, f"{what}: rows that Spark read meanwhile", WHO, "rows/s", Spread.of(read[1:])))
-        rows.append(figure(name, f"{what} ratio", WHO, "x", ratio(rates["beside"], rates["alone"])))
+        rows.append(figure(name, f"{what}: alone", SYSTEM, "msg/s", Spread.of(rates["alone"])))
+        rows.append(figure(name, what, SYSTEM, "msg/s", Spread.of(rates["beside"])))
+        rows.append(figure(name, f"{what}: rows that Spark read meanwhile", SYSTEM, "rows/s", Spread.of(read[1:])))
+        rows.append(figure(name, f"{what} ratio", SYSTEM, "x", ratio(rates["beside"], rates["alone"])))
     return rows
 
 

@@ -95,6 +95,8 @@ heartbeats do not end a session."""
 
 PARTITIONS_MAX = 256
 QUEUES_MAX = 10_000
+SHARDS_MAX = 1_024
+"""Of a store. A message id has 12 bits for the shard."""
 GROUPS_PER_QUEUE_MAX = 1_000
 MEMBERS_PER_GROUP_MAX = PARTITIONS_MAX
 """More members than partitions would have nothing to do."""
@@ -245,17 +247,20 @@ PENDING_COMMANDS_MAX = 20_000
 WAITERS_MAX = 5_000
 """Parked long-polls of one shard."""
 HOT_BYTES_MAX = 16 * MIB
-"""Recent message bytes kept in memory; everything older is read from the log."""
+"""Memory of recent messages of a node; everything older is read from the log."""
 LAST_READ_BYTES_MAX = 16 * MIB
-"""Cached bytes of the latest log read, per partition, for the next read at the same position."""
+"""Bytes of the log that a node read last and keeps for the next read at the same position."""
 KEY_PRINTS_BYTES_MAX = 16 * MIB
-"""Keys indexed with four bytes each: of delayed messages, and of all others after the first lookup by key."""
+"""Keys that a node indexes with four bytes each: of delayed messages, and of all others after the first lookup by
+key."""
 FAR_ENTRIES_MIN = 16_384
 """Delays and expiries far in the future that stay in memory: fewer than this are not worth a file."""
 SNAPSHOT_SLICE_QUEUES = 10
 """Small queues that a snapshot captures between two turns of the event loop."""
 STORED_IDS_MIN = 4_096
 """Client ids of a queue that are written to a blob together: fewer than this are part of each snapshot."""
+STORED_LETTERS_MIN = 128
+"""Dead letters that are written to a blob together: fewer than this are part of each snapshot."""
 
 # -- local engine -----------------------------------------------------------------------------------------------
 

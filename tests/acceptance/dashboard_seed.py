@@ -63,6 +63,7 @@ def write_history(data_dir: Path) -> None:
         block = Block(start, 1, 60)
         for minute in range(start, min(start + 60, now)):
             whole[minute] = [0] * 9
+            waits = [0, 0, 0, 0, 0, 0]
             for queue, scale in (
                 ("shop/default/orders", 900),
                 ("shop/default/invoices", 260),
@@ -73,7 +74,8 @@ def write_history(data_dir: Path) -> None:
                 acked = max(0, int(published * (0.9 if minute % 360 < 40 else 1.0)))
                 ready = int(scale * 0.4 * max(0.05, math.sin((minute % 360) / 360 * math.pi)) * dice.uniform(0.9, 1.1))
                 row = (published, acked, acked, int(dice.random() < 0.02), ready + 6, ready, 6, 8, 20 + minute % 7)
-                block.put(queue, minute, row)
+                waits = [int(each * wave * dice.uniform(0.8, 1.3)) for each in (6, 22, 60, 40, 130, 310)]
+                block.put(queue, minute, (*row, *waits))
                 whole[minute] = [one + other for one, other in zip(whole[minute], row, strict=True)]
-            block.put("", minute, tuple(whole[minute]))
+            block.put("", minute, (*whole[minute], *waits))
         files.save(f"m-{start}", block.encode())

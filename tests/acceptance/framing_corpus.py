@@ -1,7 +1,7 @@
 """Raw HTTP/1.1 that tries to make a server, or a proxy and a server, disagree on where a request ends.
 
 Every case is bytes for one connection. Publishes that are requests of their own store `v1`, `v2`, … in the queue of the
-case, in this order. A publish of `hidden` stands where everybody who reads correctly sees a part of a body, or bytes
+case, in this order. A publish of `hidden` stands where a correct parser sees a part of a body, or bytes
 behind the end of the connection: if it is stored, a request was smuggled. A publish of `inner` stands where the server
 has to refuse, but a proxy in front may read, and pass on, a request of its own. A case ends with a request that closes
 the connection, so that the answers have an end.

@@ -193,7 +193,7 @@ class _Checker:
                 self._broken("duplicate", f"{token} is stored more than once in {queue}, as {sorted(different)}")
         for queue, token in seen:
             if all(publish.outcome == "refused" for publish in asked[queue, token]):
-                self._broken("phantom", f"{token} is in {queue}, where nobody published it with success")
+                self._broken("phantom", f"{token} is in {queue}, where no publish of it succeeded")
         for queue, entries in self._final.logs.items():
             for token in sorted(promised[queue].difference(token for token, _ in entries)):
                 self._broken("lost", f"{token} was promised and is not in the log of {queue}")

@@ -1,7 +1,7 @@
 """Clients that keep a broker busy while it is being killed, and write down what they see (`history.py`).
 
 Producers repeat what had no answer, under the same names; consumers ack in every way there is, nack, reject, release,
-extend, dawdle and forget. None of them knows when the broker dies: they find out like anybody else.
+extend, dawdle and forget. None of them knows when the broker dies: they find out by failed calls.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import json
 import pytest
 from browser import PATIENCE_MS, follow, open_browser
 from http_server import Server, running
+from receiver import LOOPBACK, receiving
 
 pytestmark = pytest.mark.slow
 
@@ -402,3 +403,88 @@ def test_error_of_a_renewal_keeps_the_page(desk):
     desk.page.evaluate("() => new Promise(requestAnimationFrame)")
     assert refused.value.status == 404
     assert desk.page.locator("#live .figure").count()
+
+
+def test_dead_letter_is_edited_and_replayed(desk):
+    desk.server.publish("edited", {"total": "12,50"}, key="user-1", headers={"tenant": "acme"})
+    (leased,) = desk.server.lease("edited")
+    desk.server.ask("POST", "/v1/reject", {"receipts": [leased["receipt"]], "error": "ValueError: 12,50"})
+    desk.open("/ui/q/default/default/edited/dead")
+    desk.follow("text=Timeline")
+    desk.follow("text=Edit and replay")
+    assert '"total": "12,50"' in desk.page.input_value("[name=payload]")
+    desk.submit("Publish and delete the letter", payload="{")
+    assert "this is not JSON" in desk.page.inner_text("#e-payload")
+    assert desk.get("/v1/stats?queue=edited")["dead"] == 1
+    desk.submit("Publish and delete the letter", payload='{"total": 12.5}')
+    assert "the dead letter was deleted" in desk.text()
+    assert desk.get("/v1/stats?queue=edited")["dead"] == 0
+    (again,) = desk.server.lease("edited")
+    assert (again["payload"], again["key"], again["headers"]) == ({"total": 12.5}, "user-1", {"tenant": "acme"})
+
+
+def test_consumers_and_latencies_are_on_the_page_of_the_queue(desk):
+    desk.server.publish("worked", *range(9))
+    leased = desk.server.lease("worked", max=5, consumer="worker-9")
+    desk.server.ask("POST", "/v1/ack", {"receipts": [leased[0]["receipt"]]})
+    desk.open("/ui/q/default/default/worked")
+    row = desk.page.inner_text("section:has-text('Consumers that hold messages') tbody")
+    assert row.split() == ["worker-9", "default", "4"]
+    for name in ("Delivery p95", "Ack p95"):
+        assert "p99" in desk.page.inner_text(f".figure:has-text('{name}')")
+    desk.page.wait_for_selector(".chart canvas >> nth=3")
+
+
+def test_attempt_of_a_webhook_is_sent_again(tmp_path, desk):
+    with running(tmp_path / "data", "--webhook-allow", LOOPBACK) as server, receiving() as receiver:
+        server.ask("PUT", "/v1/queues/hooked", {"retention": {"mode": "keep"}})
+        made = server.ask("POST", "/v1/webhooks", {"queue": "hooked", "url": receiver.url}).json
+        server.publish("hooked", {"n": 1})
+        receiver.wait_for(1)
+        server.wait_until(lambda: server.ask("GET", f"/v1/webhooks/attempts?id={made['id']}").json["attempts"])
+        desk.page.goto(f"{server.url}/ui/webhooks/w/{made['id']}")
+        desk.follow("text=Send again")
+        assert "Sent again: delivered" in desk.page.inner_text("[role=status]")
+        assert len({delivery.id for delivery in receiver.wait_for(2)}) == 1
+        assert "by hand" in desk.page.inner_text("section:has-text('Attempts') tbody")
+
+
+def test_environment_and_masked_fields_of_the_settings(tmp_path, desk):
+    flags = (
+        "--environment",
+        "Production <b>EU</b>",
+        "--environment-color",
+        "amber",
+        "--mask",
+        "Password",
+        "--mask",
+        "iban",
+    )
+    with running(tmp_path / "data", *flags) as server:
+        payload = {"user": "ada", "password": "hunter2", "bank": [{"IBAN": "DE89370400440532013000"}]}
+        server.ask("PUT", "/v1/queues/masked", {"retention": {"mode": "keep"}})
+        (stored,) = server.publish("masked", payload, headers={"password": "hunter2"})
+        server.ask("POST", "/v1/reject", {"receipts": [server.lease("masked")[0]["receipt"]]})
+        queue = "/ui/q/default/default/masked"
+        for path in (
+            f"{queue}/messages?view=log",
+            f"{queue}/messages/{stored['id']}",
+            f"{queue}/dead",
+            f"{queue}/dead/export",
+        ):
+            text = server.ask("GET", path, accept="text/html").body.decode()
+            assert "ada" in text and "hunter2" not in text and "DE893704" not in text, path
+        desk.page.goto(server.url + queue)
+        assert desk.page.inner_text(".environment.amber") == "Production <b>EU</b>"
+        desk.page.goto(f"{server.url}{queue}/messages/{stored['id']}/edit")
+        assert "masked fields" in desk.text()
+        # The API shows payloads to callers that may read them.
+        assert server.ask("GET", "/v1/dlq?queue=masked").json["messages"][0]["payload"] == payload
+
+
+def test_storage_and_the_oldest_message_are_on_the_overview(desk):
+    desk.server.publish("aged", 1)
+    desk.open("/")
+    text = desk.page.inner_text("section:has-text('Storage')")
+    assert "sync always" in text and "Journal" in text and "free" in text
+    assert "oldest" in desk.page.inner_text(".figure:has-text('Backlog')")

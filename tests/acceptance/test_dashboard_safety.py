@@ -63,6 +63,7 @@ def fill(server: Server) -> list[str]:
         f"{queue}/messages?view=log&offset={searched}&partition={searched}", f"{queue}/messages?group={searched}",
         f"{queue}/dead", f"{queue}/dead?filter={searched}", f"{queue}/dead?after={searched}",
         f"{queue}/messages/{stored['id']}", f"{queue}/messages/{leased[1]['id']}", f"{queue}/messages/{searched}",
+        f"{queue}/messages/{leased[1]['id']}/edit", f"{queue}/messages/{searched}/edit",
         f"{queue}/groups/seek?group={searched}", f"{queue}/groups/delete?group={searched}",
         "/ui/schedules/s/attacked", f"/ui/schedules/s/{searched}", "/ui/webhooks", f"/ui/webhooks/w/{made.json['id']}",
         f"/ui/webhooks/w/{searched}", f"/ui/webhooks/new?queue={searched}", f"/ui/live?queue={searched}",

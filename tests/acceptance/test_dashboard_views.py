@@ -34,6 +34,7 @@ VIEWS = {
     "new group": (f"{ORDERS}/groups", "Starts at"),
     "confirmation": (f"{ORDERS}/delete", "Type shop/orders to confirm"),
     "message": ("{dead}", "Given up and among the dead letters"),
+    "edited letter": ("{dead}/edit", "Publish and delete the letter"),
     "scheduled message": ("{scheduled}", "Scheduled: due in"),
     "scheduled messages": ("/ui/q/email/default/reminders/scheduled", "Reschedule or cancel"),
     "queues with dead letters": ("/ui/dead", "Workbench"),
@@ -128,13 +129,14 @@ def test_charts_show_yesterday_after_a_start(pages):
 
 def test_numbers_of_an_open_page_are_renewed(pages):
     page = pages.open("/ui/q/shop/default/invoices")
+    page.wait_for_selector(".chart canvas >> nth=3")
     before = page.inner_text(".figure .value")
     page.evaluate("window.kept = true")
     pages.server.publish("shop/invoices", *range(1000))
     page.evaluate("document.body.dispatchEvent(new CustomEvent('live'))")
     page.wait_for_function("before => document.querySelector('.figure .value').textContent !== before", arg=before)
     assert page.evaluate("window.kept")
-    assert page.locator(".chart canvas").count() == 2
+    assert page.locator(".chart canvas").count() == 4
     page.close()
 
 

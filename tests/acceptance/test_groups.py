@@ -104,7 +104,7 @@ def test_members_share_the_partitions_and_lease_only_their_own(server, name):
         "left": False
     }
     assert groups(server, name)["kind"] == "plain"
-    assert server.lease(name, group="g"), "and anyone may lease again"
+    assert server.lease(name, group="g"), "and any consumer may lease again"
 
 
 def test_refusals_of_members_have_codes(server, name):
@@ -140,14 +140,14 @@ def test_refusals_of_members_have_codes(server, name):
 def test_acks_of_a_refused_lease_are_reported(server, name):
     server.publish(name, 1)
     joined = join(server, name)
-    who = {"member": joined["member"], "generation": 1}
-    (message,) = server.lease(name, **who)
+    membership = {"member": joined["member"], "generation": 1}
+    (message,) = server.lease(name, **membership)
     server.ask("POST", "/v1/groups/leave", {"queue": name, "member": joined["member"]})
-    body = {"queue": name, **who, "ack": [message["receipt"]]}
+    body = {"queue": name, **membership, "ack": [message["receipt"]]}
     answer = server.ask("POST", "/v1/lease", body)
     assert answer.status == 200
     assert answer.json["results"] == [{"receipt": message["receipt"], "status": "acked"}]
-    assert server.ask("POST", "/v1/lease", {"queue": name, **who}).json["error"]["code"] == "unknown_member"
+    assert server.ask("POST", "/v1/lease", {"queue": name, **membership}).json["error"]["code"] == "unknown_member"
 
 
 def test_waiting_member_is_answered_when_its_partitions_move(server, name):
@@ -195,29 +195,29 @@ class Crew:
         self._tasks: dict[str, asyncio.Task] = {}
         self._stops: dict[str, asyncio.Event] = {}
 
-    def start(self, who: str, *, batches=False, pause=0.0) -> None:
-        self._stops[who] = asyncio.Event()
-        self._tasks[who] = asyncio.create_task(self._work(who, batches, pause))
+    def start(self, worker: str, *, batches=False, pause=0.0) -> None:
+        self._stops[worker] = asyncio.Event()
+        self._tasks[worker] = asyncio.create_task(self._work(worker, batches, pause))
 
-    async def stop(self, who: str) -> None:
+    async def stop(self, worker: str) -> None:
         """Leave politely."""
-        self._stops[who].set()
-        await self._tasks.pop(who)
+        self._stops[worker].set()
+        await self._tasks.pop(worker)
 
     async def stop_all(self) -> None:
-        for who in list(self._tasks):
-            await self.stop(who)
+        for worker in list(self._tasks):
+            await self.stop(worker)
 
-    async def _work(self, who: str, batches: bool, pause: float) -> None:
-        self.owned[who] = set()
+    async def _work(self, worker: str, batches: bool, pause: float) -> None:
+        self.owned[worker] = set()
         options = Assigned(
-            on_assigned=lambda partitions: self.owned[who].update(partitions),
-            on_revoked=lambda partitions: self._lost(who, partitions),
+            on_assigned=lambda partitions: self.owned[worker].update(partitions),
+            on_revoked=lambda partitions: self._lost(worker, partitions),
             **self._options,
         )
         make = self._queue.consume_batches if batches else self._queue.consume
         async with make(group="crew", assigned=options) as consumer:
-            stopped = asyncio.create_task(self._stops[who].wait())
+            stopped = asyncio.create_task(self._stops[worker].wait())
             while True:
                 following = asyncio.ensure_future(anext(consumer))
                 await asyncio.wait({following, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -226,27 +226,27 @@ class Crew:
                     break
                 got = following.result()
                 async with got:
-                    await self._handle(who, list(got) if batches else [got], pause)
+                    await self._handle(worker, list(got) if batches else [got], pause)
                 if stopped.done():
                     break
         stopped.cancel()
 
-    def _lost(self, who, partitions) -> None:
-        self.owned[who].difference_update(partitions)
-        self.revoked.append((who, partitions))
+    def _lost(self, worker, partitions) -> None:
+        self.owned[worker].difference_update(partitions)
+        self.revoked.append((worker, partitions))
 
-    async def _handle(self, who, messages, pause) -> None:
+    async def _handle(self, worker, messages, pause) -> None:
         for message in messages:
-            assert message.partition in self.owned[who] or any(
-                message.partition in lost for mover, lost in self.revoked if mover == who
+            assert message.partition in self.owned[worker] or any(
+                message.partition in lost for mover, lost in self.revoked if mover == worker
             ), "a message came of a partition that was never assigned"
-            self.taken.append((who, message.partition, message.offset))
+            self.taken.append((worker, message.partition, message.offset))
             holders = self.holding.setdefault(message.partition, set())
-            holders.add(who)
+            holders.add(worker)
             self.overlaps += len(holders) > 1
         await asyncio.sleep(pause)
         for message in messages:
-            self.holding[message.partition].discard(who)
+            self.holding[message.partition].discard(worker)
 
     def in_order(self) -> bool:
         last: dict[int, int] = {}
@@ -288,23 +288,23 @@ def test_prefetched_messages_of_a_moved_partition_are_released(server, name):
         # Ada is busy with her first message for as long as we want, and has the rest in her buffer.
         blocked = asyncio.Event()
 
-        async def block(who, messages, pause):
-            if who == "ada" and not blocked.is_set():
-                crew.taken += [(who, message.partition, message.offset) for message in messages]
+        async def block(worker, messages, pause):
+            if worker == "ada" and not blocked.is_set():
+                crew.taken += [(worker, message.partition, message.offset) for message in messages]
                 await blocked.wait()
             else:
-                await Crew._handle(crew, who, messages, pause)
+                await Crew._handle(crew, worker, messages, pause)
 
         crew._handle = block
         crew.start("ada")
         await until(lambda: crew.taken)
         in_hand = crew.taken[0][1]
         crew.start("bob")
-        await until(lambda: any(who == "bob" for who, _, _ in crew.taken))
+        await until(lambda: any(worker == "bob" for worker, _, _ in crew.taken))
         moved = crew.owned["bob"]
         finished = sum(counts[partition] for partition in moved - {in_hand})
-        await until(lambda: sum(who == "bob" for who, _, _ in crew.taken) == finished)
-        assert {partition for who, partition, _ in crew.taken if who == "bob"} == moved - {in_hand}
+        await until(lambda: sum(worker == "bob" for worker, _, _ in crew.taken) == finished)
+        assert {partition for worker, partition, _ in crew.taken if worker == "bob"} == moved - {in_hand}
         blocked.set()
         await until(lambda: len(crew.taken) == sum(counts))
         assert crew.in_order()
@@ -469,8 +469,8 @@ def test_consumers_go_on_after_a_crash_of_the_server(tmp_path):
     async def test(client):
         nonlocal first
         crew = Crew(client, "q")
-        for who in ("ada", "bob"):
-            crew.start(who)
+        for worker in ("ada", "bob"):
+            crew.start(worker)
         await until(lambda: len(crew.owned.get("ada", ())) == len(crew.owned.get("bob", ())) == 2)
         counts = spread(first, "q")
         await until(lambda: len(crew.taken) == sum(counts))

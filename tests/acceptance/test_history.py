@@ -138,7 +138,7 @@ FALSE = {
         {"q": Terms(("g", "h"), max_retries=2)},
     ),
     "acked, and delivered again": ([STORED, delivered(), acked(), delivered(2, 9_000)], FINAL, ["redelivered"]),
-    "acked, then given out again before anyone looked": (
+    "acked, then delivered again before the check": (
         [STORED, delivered(), acked(), delivered(2, 1_050)],
         FINAL,
         ["redelivered"],
@@ -196,7 +196,7 @@ FALSE = {
         FINAL,
         ["double lease"],
     ),
-    "the same attempt again, though nobody released it": (
+    "the same attempt again without a release": (
         [STORED, delivered(), delivered(1, 1_600, lease=2), acked(1_700, lease=2)],
         FINAL,
         ["attempt repeated"],
@@ -234,7 +234,7 @@ FALSE = {
         ["accounting", "duplicate"],
     ),
     "a refused publish was stored": ([STORED._replace(outcome="refused"), delivered(), acked()], FINAL, ["phantom"]),
-    "a message that nobody sent": ([delivered(), acked()], FINAL, ["phantom"]),
+    "a message that was not published": ([delivered(), acked()], FINAL, ["phantom"]),
     "another payload": ([STORED, delivered(intact=False), acked()], FINAL, ["altered"]),
     "before its time": ([STORED._replace(due_ms=1_000 + SLACK_MS + 1), delivered(), acked()], FINAL, ["early"]),
     "once too often": (
@@ -259,7 +259,7 @@ FALSE = {
         with_dead("g", "g"),
         ["accounting"],
     ),
-    "more was stored than anybody knows of": (
+    "more was stored than was published": (
         [STORED, delivered(), acked()],
         FINAL._replace(stored={"q": 2}),
         ["accounting"],

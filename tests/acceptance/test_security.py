@@ -26,7 +26,7 @@ from cryptography.x509.oid import NameOID
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from penstock.errors import QueueNotFound, Unauthenticated
+from penstock.errors import Forbidden, QueueNotFound, Unauthenticated
 from penstock.server.tls_dev import make_certificates
 from penstock.sync import Client
 from penstock.v1 import broker_pb2 as pb
@@ -268,6 +268,16 @@ def test_grpc_calls_have_the_same_scopes(guarded):
             found = error.code()
         assert found is code or (code is None and found is grpc.StatusCode.NOT_FOUND)
     channel.close()
+
+
+def test_sdk_over_grpc_has_the_scopes_of_its_key(guarded):
+    key = new_key(guarded, "publish:shop/*")["key"]
+    with Client(f"grpc://{guarded.grpc}", key=key) as client:
+        client.queue("shop/orders").publish(1)
+        with pytest.raises(Forbidden):
+            client.queue("shop/orders").peek()
+    with Client(f"grpc://{guarded.grpc}", key="none") as client, pytest.raises(Unauthenticated):
+        client.queue("shop/orders").publish(1)
 
 
 # -- TLS ----------------------------------------------------------------------------------------------------------

@@ -295,6 +295,27 @@ async def tell_of_ids(root: Path) -> None:
     await engine.close()
 
 
+async def tell_of_chunks(root: Path) -> None:
+    """The same, and then dead letters in a blob and in the snapshot, and a segment that partitions share."""
+    await tell(root)
+    clock, dice = ManualClock(), random.Random(8)
+    engine, host, broker = await _open(root, clock, dice, stored_letters=2)
+    await broker.queues.put(MOVED, {"partitions": 2})
+    await broker.messages.publish([PublishPart(MOVED, _keyed(6))])
+    for error in ("no", "no", "später"):
+        for run in (await broker.messages.lease(MOVED, max=1)).runs:
+            await broker.messages.reject([f"{run.receipt}{run.offset}"], error=error)
+        clock.advance(10)
+    await host.upkeep.round()
+    await host.upkeep.round()
+    for run in (await broker.messages.lease(MOVED, max=1)).runs:
+        await broker.messages.reject([f"{run.receipt}{run.offset}"], error="no")
+    await host.upkeep.round()
+    await broker.messages.publish([PublishPart(MOVED, _keyed(1))])
+    await host.close(final_snapshot=False)
+    await engine.close()
+
+
 def _with_ids(numbers: Iterable[int]) -> Batch:
     """Messages that wait for a month, with client ids."""
     own: Any = {layout.ID: [b"id-%d" % each for each in numbers]}
@@ -472,6 +493,7 @@ STORIES: dict[str, Story] = {
     "": tell, "-members": tell_of_members, "-letters": tell_of_letters, "-schedules": tell_of_schedules,
     "-webhooks": tell_of_webhooks, "-keys": tell_of_keys, "-users": tell_of_users,
     "-holds": tell_of_holds, "-groups": tell_of_groups, "-ids": tell_of_ids, "-routing": tell_of_routing,
+    "-chunks": tell_of_chunks,
     "-encryption": tell_of_encryption,
 }  # fmt: skip
 """The end of the name of the journal's directory -> its content."""

@@ -21,7 +21,7 @@ from penstock.journal.port import Damaged
 from penstock.testing.inprocess import in_process
 
 MESSAGES = [b"message %03d " % number + b"x" * 1500 for number in range(60)]
-KINDS = ["closed journal", "active journal", "segment", "snapshot", "agenda", "ids", "hint", "term"]
+KINDS = ["closed journal", "active journal", "segment", "snapshot", "agenda", "ids", "letters", "hint", "term"]
 WAYS = ["flip", "cut", "missing", "EIO"]
 
 
@@ -54,6 +54,7 @@ class UnreadableFiles(OsFiles):
 def store(root, files=None):
     """A store whose journal files are small, and which keeps no message in memory."""
     options = {"segment_bytes": 16_384, "segments_kept": 2, "hot_bytes": 0, "far_entries": 1, "stored_ids": 1}
+    options["stored_letters"] = 1
     return in_process(
         lambda: LocalEngine(str(root), files=files, segment_bytes=16_384, zero_ahead_bytes=4096), **options
     )
@@ -61,13 +62,16 @@ def store(root, files=None):
 
 @pytest.fixture(scope="module", params=["at_least_once", "at_most_once"])
 def template(request, tmp_path_factory):
-    """Sixty messages and one that is due in ten days: in sealed segments, closed journal files and the active one."""
+    """Sixty messages, one that is due in ten days and a dead letter: in sealed segments, closed journal files and the
+    active one."""
     root = tmp_path_factory.mktemp(request.param) / "data"
 
     async def fill() -> None:
         async with store(root) as box:
             await box.broker.queues.put(parse_queue("orders"), {"delivery": request.param})
             await box.publish("later", b"later", delay_ms=[864_000_000])
+            await box.publish("rejected", b"rejected")
+            await box.broker.messages.reject([message.receipt for message in await box.lease("rejected")])
             for payload in MESSAGES:
                 await box.publish("orders", payload, id=[payload[:11]])
             await box.host.upkeep.round()
@@ -86,6 +90,7 @@ def path_of(root, kind: str):
         "snapshot": sorted(blobs.glob("snapshot-*"))[-1:],
         "agenda": sorted(blobs.glob("agenda-*"))[-1:],
         "ids": sorted(blobs.glob("ids-*"))[-1:],
+        "letters": sorted(blobs.glob("letters-*"))[-1:],
         "hint": [shard / "durable"],
         "term": [shard / "term"],
     }[kind]

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.engines.local.engine import LocalEngine
 from penstock.engines.memory import MemoryEngine
+from penstock.engines.postgres.engine import PostgresEngine
 from penstock.testing.check_engine import CHECKS
 from penstock.testing.files import SimFiles
 
@@ -36,6 +37,12 @@ ENGINES = {
     "local-simulated": simulated,
     **{f"local-{fsync}": local(fsync) for fsync in ("always", "interval", "batch", "never")},
 }
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_postgres_keeps_the_contract(postgres, check):
+    url = postgres.url()
+    asyncio.run(check(lambda: PostgresEngine(url)))
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -1,6 +1,6 @@
 """Torn tails and damage, exhaustively and on real files: the durable prefix comes back, or the file is named.
 
-A torn tail is what a power cut leaves of a commit that nobody was told about. Everything else that does not check is
+A torn tail is the rest of a commit that was not acknowledged before a power cut. Everything else that does not check is
 damage, and no byte of it may be believed, skipped, or cost more memory than a commit.
 """
 
@@ -180,7 +180,7 @@ def test_old_content_of_a_reused_file_is_not_damage(journal):
 
 
 def test_what_an_old_message_holds_is_not_taken_for_a_frame(journal):
-    """Somebody published a piece of another journal: whole frames of any index, inside of what is left over."""
+    """The payload of a message is a piece of another journal: whole frames of any index, inside of the rest."""
     foreign, _ = frames_of([b"x" * 50] * 40, first=1_000_000)
     near, _ = frames_of([b"x" * 50] * 40, first=30)
     older, chain = frames_of([b"".join(foreign), b"".join(near)] * 3)

@@ -72,7 +72,7 @@ def test_after_a_failed_write_or_sync_nothing_is_acknowledged_and_nothing_is_los
     acknowledged = asyncio.run(first_life())
     found = asyncio.run(second_life())
     assert found[: len(acknowledged)] == acknowledged, "what was acknowledged is there, in its order"
-    assert len(found) - len(acknowledged) <= 3, "what nobody knows of is at most the commit that failed"
+    assert len(found) - len(acknowledged) <= 3, "at most the commit that failed is stored without an acknowledgement"
 
 
 @pytest.mark.parametrize("fsync", ["interval", "batch"])

@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.state.assignment import NOBODY, assign
+from penstock.core.state.assignment import NO_MEMBER, assign
 
 NAMES = [f"m{number}" for number in range(40)]
 
@@ -15,7 +15,7 @@ NAMES = [f"m{number}" for number in range(40)]
 @st.composite
 def situations(draw, members_max: int = 40, partitions_max: int = 64):
     members = draw(st.lists(st.sampled_from(NAMES[:members_max]), unique=True))
-    owners = draw(st.lists(st.sampled_from([NOBODY, *NAMES[:members_max]]), min_size=1, max_size=partitions_max))
+    owners = draw(st.lists(st.sampled_from([NO_MEMBER, *NAMES[:members_max]]), min_size=1, max_size=partitions_max))
     return members, owners
 
 
@@ -29,7 +29,7 @@ def test_everything_is_assigned_and_shares_differ_by_one_at_most(situation):
     assigned = assign(members, owners)
     assert len(assigned) == len(owners)
     if not members:
-        assert assigned == [NOBODY] * len(owners)
+        assert assigned == [NO_MEMBER] * len(owners)
         return
     assert set(assigned) <= set(members)
     loads = [assigned.count(member) for member in members]
@@ -51,7 +51,7 @@ def test_only_members_above_their_share_give_up_partitions(situation):
     for member in members:
         had = {partition for partition, owner in enumerate(owners) if owner == member}
         has = {partition for partition, owner in enumerate(assigned) if owner == member}
-        assert had <= has or has <= had, "who gives something up gets nothing new"
+        assert had <= has or has <= had, "a member that gives a partition up gets no new one"
         if had - has:
             assert len(has) >= len(owners) // len(members)
 
@@ -72,7 +72,7 @@ def test_no_balanced_assignment_has_fewer_moves(situation):
 @given(st.integers(1, 64), st.lists(st.tuples(st.booleans(), st.sampled_from(NAMES[:12])), max_size=40))
 def test_join_or_leave_moves_at_most_one_share(partitions, steps):
     members: list[str] = []
-    owners = [NOBODY] * partitions
+    owners = [NO_MEMBER] * partitions
     for joins, name in steps:
         if joins == (name in members):
             continue

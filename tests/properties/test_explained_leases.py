@@ -1,6 +1,6 @@
 """What is explained is what a lease would do, in any order, after any commands.
 
-A message is called deliverable exactly if whoever asked for everything would be given it; and what stands in a line is
+A message is called deliverable exactly if a lease of everything would contain it; and what stands in a line is
 counted as a lease would hand it out.
 """
 

@@ -1,6 +1,6 @@
 """Members come, go, fall silent and are replaced, while the clock runs: what must hold after every step.
 
-The judge keeps its own book of who may hold what: per partition one holder, found from replies and time alone.
+The checker keeps its own record: per partition one holder, found from replies and time alone.
 """
 
 from __future__ import annotations
@@ -102,17 +102,17 @@ class MembersMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(data=st.data(), adopts=st.booleans(), releases=st.booleans())
     def heartbeat(self, data, adopts: bool, releases: bool) -> None:
-        who = data.draw(st.sampled_from(self.known[-6:]))
-        released = who.share.giving_up if releases else []
+        member = data.draw(st.sampled_from(self.known[-6:]))
+        released = member.share.giving_up if releases else []
         try:
-            share = self.submit(commands.Heartbeat(1, "default", who.name, who.generation, released))
+            share = self.submit(commands.Heartbeat(1, "default", member.name, member.generation, released))
         except (UnknownMember, StaleGeneration):
-            assert not self.current(who) or who.name not in self.membership.members
+            assert not self.current(member) or member.name not in self.membership.members
             return
-        assert self.current(who)
-        who.heard = self.now
+        assert self.current(member)
+        member.heard = self.now
         if adopts:
-            who.generation, who.share = share.generation, share
+            member.generation, member.share = share.generation, share
 
     @precondition(lambda self: self.known)
     @rule(data=st.data())
@@ -127,28 +127,28 @@ class MembersMachine(RuleBasedStateMachine):
         self.submit(commands.Publish([commands.Part(1, batch)], self.entropy << 40))
 
     def do_lease(self, data, wanted: int) -> None:
-        who = data.draw(st.sampled_from(self.known[-6:]))
+        member = data.draw(st.sampled_from(self.known[-6:]))
         self.let_time_work()
         self.entropy += 1
         held_before = self.holders()
-        command = commands.Lease(1, "default", wanted, self.entropy, None, who.name, who.name, who.generation)
+        command = commands.Lease(1, "default", wanted, self.entropy, None, member.name, member.name, member.generation)
         try:
             reply = self.submit(command)
         except (UnknownMember, StaleGeneration):
             # Unmoved partitions do not pause: only a replaced or expired member is refused, never one that is behind.
-            assert not self.current(who) or who.name not in self.membership.members
+            assert not self.current(member) or member.name not in self.membership.members
             return
-        assert self.current(who)
+        assert self.current(member)
         for run in reply:
-            assert held_before.get(run.partition, who.name) == who.name, "somebody else still has it"
-            assert self.membership.slots[run.partition].owner == who.name
-            assert self.membership.slots[run.partition].since <= who.generation
+            assert held_before.get(run.partition, member.name) == member.name, "another member still holds it"
+            assert self.membership.slots[run.partition].owner == member.name
+            assert self.membership.slots[run.partition].since <= member.generation
             self.claims[run.lease] = run
-            self.hands[run.lease, run.partition] = who.name
+            self.hands[run.lease, run.partition] = member.name
         if not reply:
             for number, slot in enumerate(self.membership.slots):
-                mine = slot.owner == who.name and slot.since <= who.generation
-                if mine and held_before.get(number, who.name) == who.name and not slot.until:
+                mine = slot.owner == member.name and slot.since <= member.generation
+                if mine and held_before.get(number, member.name) == member.name and not slot.until:
                     progress = self.queue.partitions[number].progress[0]
                     assert progress.cursor == self.queue.partitions[number].end, "it is theirs and has messages"
 
@@ -161,7 +161,7 @@ class MembersMachine(RuleBasedStateMachine):
         """Per partition, the members with open leases of it."""
         held: dict[int, str] = {}
         for lease in self.shard.leases.values():
-            name = self.hands.get((lease.id, lease.partition), "nobody")
+            name = self.hands.get((lease.id, lease.partition), "none")
             assert held.setdefault(lease.partition, name) == name, "two members hold one partition"
         return held
 
@@ -181,9 +181,9 @@ class MembersMachine(RuleBasedStateMachine):
         before = set(self.membership.members) if self.membership else set()
         self.let_time_work()
         for name in before - set(self.membership.members if self.membership else ()):
-            assert self.now - heard[name] >= SESSION_MS, "nobody loses their seat early"
+            assert self.now - heard[name] >= SESSION_MS, "no session ends early"
         for name in self.membership.members if self.membership else ():
-            assert self.now - heard[name] < SESSION_MS, "nobody keeps it for longer"
+            assert self.now - heard[name] < SESSION_MS, "no session lasts longer"
 
     @rule(how=st.sampled_from(["snapshot", "journal"]), downtime=st.sampled_from([0, SESSION_MS, 10 * SESSION_MS]))
     def restart(self, how: str, downtime: int) -> None:

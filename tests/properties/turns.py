@@ -1,4 +1,4 @@
-"""Who is next, dumb and obviously right: every order of a queue as loops over lists.
+"""The next message of a queue, by the simplest code: every order of a queue as loops over lists.
 
 Two kinds of statements about a lease. *Rules* hold for any lease of any queue and know nothing of how the machine finds
 the next message: never two of one key at once, never past an older one of the key, never over a tenant's cap, and
@@ -34,7 +34,7 @@ def seniority(queue: NaiveQueue, message: Message) -> tuple[int, int, int]:
 
 
 def taken_keys(queue: NaiveQueue, group: int, now: int) -> set[bytes]:
-    """Keys with a message in somebody's hands or waiting for its next attempt."""
+    """Keys with a message that is leased or waiting for its next attempt."""
     return {
         message.key
         for message in queue.messages()
@@ -118,7 +118,7 @@ class Ranks:
     def observe(
         self, number: int, queue: NaiveQueue, now: int, offered: Callable[[int, Message], bool], fresh: Iterable[Chosen]
     ) -> None:
-        """After a step: whoever is offered now and was not before has joined."""
+        """After a step: a message that is offered now and was not before has joined."""
         new = set(fresh)
         for message in queue.messages():
             for group in message.lives:
@@ -163,7 +163,7 @@ class Ranks:
         return 1 in stood
 
     def in_order(self, number: int, queue: NaiveQueue, group: int, messages: Iterable[Message]) -> list[Message]:
-        """The row, with everyone who came back before the first in it that is younger."""
+        """The row, with all messages that came back before the first in it that is younger."""
 
         def rank(message: Message) -> tuple[int, object]:
             return self._rank[number, group, message.partition, message.offset]
@@ -185,7 +185,7 @@ class Rounds:
         self.left = list(weights)
 
     def serve(self, lanes: list[list[Message]], since: list[int | None], now: int) -> Message | None:
-        """Who is next, taken out of its lane; None and a new round if there is nobody."""
+        """The next message, taken out of its lane; None and a new round if there is none."""
         for lane in range(5):
             if not lanes[lane]:
                 since[lane] = None

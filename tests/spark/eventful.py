@@ -94,4 +94,4 @@ def make_eventful(server: Server) -> None:
 
     lossy = queue("lossy", dead_letter=False)
     server.publish(lossy, *range(4))
-    done(server, "reject", _lease(server, lossy, max=2), error="nobody wants it")
+    done(server, "reject", _lease(server, lossy, max=2), error="not wanted")

@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 
 
 class Missed(AssertionError):
-    """Nobody was killed: the moment was over too soon."""
+    """No process was killed: the moment was over too soon."""
 
 
 class Broker:
@@ -206,7 +206,7 @@ def through(
             break
     assert said == "done", f"{kind}: it never got through"
     if killed_at < 0:
-        raise Missed(f"{kind}: it was through before anybody was killed")
+        raise Missed(f"{kind}: it was through before the kill")
     return killed_at
 
 

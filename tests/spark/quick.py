@@ -22,7 +22,7 @@ _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 _ENVIRONMENT = {
     "SPARK_SUBMIT_OPTS": _JAVA if " " in str(CLASSES) else f"{_JAVA} -XX:SharedArchiveFile={CLASSES}",
     "SPARK_LAUNCHER_OPTS": _JAVA,
-    # Other tests never rest: whoever stands back for them waits for ever.
+    # Other tests never rest: work that gives way to them waits for ever.
     "PENSTOCK_SPARK_NICE": "0",
 }
 
@@ -73,7 +73,7 @@ def write_classes() -> None:
         spark.sparkContext._gateway.shutdown()
         jvm.stdin.close()
         jvm.wait()
-    if not unfinished.exists():  # not every JVM can do it; an empty one is ignored, and nobody tries again
+    if not unfinished.exists():  # not every JVM can do it; an empty one is ignored, and is not tried again
         unfinished.touch()
     unfinished.replace(CLASSES)
 

@@ -34,4 +34,4 @@ def test_every_message_once_after_kills(kind, tmp_path, driver):
             continue  # a busy machine: the batch was over before the blow fell
         assert not outcome.faulty, outcome
         return
-    pytest.fail(f"{kind}: nobody was killed in {ATTEMPTS} runs")
+    pytest.fail(f"{kind}: no process was killed in {ATTEMPTS} runs")

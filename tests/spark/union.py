@@ -1,6 +1,6 @@
 """Read archive and live tail as one table while both grow: `python -m tests.spark.union --reads 50`.
 
-Two queues, one that keeps its log and one that lets go of what was acked; somebody publishes to both, somebody acks
+Two queues, one that keeps its log and one that lets go of what was acked; one client publishes to both, another acks
 everything in the second, and an archive copies them into a lake, all at the same time. Every read must see offsets 0 to
 n-1 of each partition, once each, with an n that never gets smaller.
 

@@ -49,14 +49,14 @@ def make_lake(path: Path) -> str:
     ]
     for batch, rows in ((1, first), (2, second)):
         tables.AnalyticsTable(path, "minutes").append(pa.Table.from_pylist(rows, schema=tables.MINUTES), batch)
-    who = {"day": DAY, "minute_ms": NOON_MS, "queue": orders, "group": "default", "queue_id": 1, "batch": 1}
+    shared = {"day": DAY, "minute_ms": NOON_MS, "queue": orders, "group": "default", "queue_id": 1, "batch": 1}
     consumers = [
-        {**who, "consumer": "ada", "delivered": 60, "acked": 50, "failed": 8, "lost": 2, "processing_ms": 1_160},
-        {**who, "consumer": "bob", "delivered": 1, "acked": 0, "failed": 0, "lost": 0, "processing_ms": 0},
+        {**shared, "consumer": "ada", "delivered": 60, "acked": 50, "failed": 8, "lost": 2, "processing_ms": 1_160},
+        {**shared, "consumer": "bob", "delivered": 1, "acked": 0, "failed": 0, "lost": 0, "processing_ms": 0},
     ]
     tables.AnalyticsTable(path, "consumers").append(pa.Table.from_pylist(consumers, schema=tables.CONSUMERS), 1)
     failures = [
-        {**who, "minute_ms": NOON_MS + n * MINUTE_MS, "fingerprint": "abc", "pattern": "order <number> is broken",
+        {**shared, "minute_ms": NOON_MS + n * MINUTE_MS, "fingerprint": "abc", "pattern": "order <number> is broken",
          "reason": "rejected", "messages": 2 + n, "error": f"order {n} is broken", "partition": 0, "offset": n}
         for n in range(2)
     ]  # fmt: skip

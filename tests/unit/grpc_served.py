@@ -17,6 +17,7 @@ from patience import until
 from penstock.clock import SystemClock
 from penstock.testing.inprocess import InProcess, in_process
 from penstock.transports.grpc import GrpcServer
+from penstock.transports.http import HttpApp
 from penstock.transports.metrics import Metrics
 from penstock.v1 import broker_pb2 as pb
 from penstock.v1 import broker_pb2_grpc
@@ -54,11 +55,11 @@ class Served:
 @asynccontextmanager
 async def served(**options: Any) -> AsyncIterator[Served]:
     async with asyncio.timeout(WITHIN_S * 3), in_process(clock=SystemClock(), **options) as box:
-        server, metrics = GrpcServer("127.0.0.1:0"), Metrics()
-        await server.start(box.broker, box.clock, metrics)
+        server, app = GrpcServer("127.0.0.1:0"), HttpApp(box.broker, box.clock)
+        await server.start(app)
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-                yield Served(box, server, metrics, channel)
+                yield Served(box, server, app.metrics, channel)
         finally:
             await server.drain()
             await server.stop(0)

@@ -22,7 +22,7 @@ from penstock.broker.types import (
     ReadReply,
 )
 from penstock.clock import SystemClock
-from penstock.core.state.dead_letters import DeadLetter
+from penstock.core.state.letter_chunks import DeadLetter
 from penstock.errors import Conflict, QueueNotFound
 from penstock.pending import PendingReply
 from penstock.transports.http import HttpApp

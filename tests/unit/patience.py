@@ -11,5 +11,5 @@ PATIENCE_S = 30
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110  it is a fact about a socket or a fake, nobody would set an event for it
+        while not condition():  # noqa: ASYNC110  it is a fact about a socket or a fake, and no event is set for it
             await asyncio.sleep(0.002)

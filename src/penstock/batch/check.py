@@ -81,15 +81,14 @@ def check_payload_sizes(batch: Batch, size_max: int) -> None:
 
 
 def check_delivery_times(batch: Batch, now_ms: int) -> None:
-    """Raises InvalidRequest for the first message with a delivery time long past.
+    """Raises InvalidRequest for the first message with a delivery time long past. The column must be present.
 
     A time in the recent past means now: the client's clock differs, or the publish is a retry. A time long past is an
     error of the client.
     """
-    if batch.has(layout.DELIVER_AT_MS):
-        for row, moment in enumerate(batch.integers(layout.DELIVER_AT_MS)):
-            if moment and is_long_past(moment, now_ms):
-                raise broken_rule(row, "deliver_at_ms", long_past(moment, now_ms))
+    for row, moment in enumerate(batch.integers(layout.DELIVER_AT_MS)):
+        if moment and is_long_past(moment, now_ms):
+            raise broken_rule(row, "deliver_at_ms", long_past(moment, now_ms))
 
 
 def is_long_past(moment_ms: int, now_ms: int) -> bool:

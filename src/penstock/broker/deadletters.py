@@ -20,10 +20,11 @@ from penstock.broker.types import DeliveredRun, FoundLetter, Submit
 from penstock.core import commands
 from penstock.core.records import Published
 from penstock.core.state import Queue
-from penstock.core.state.dead_letters import DeadLetter, Position, count_letters, oldest_first, position_at
+from penstock.core.state.dead_letters import Position, count_letters, oldest_first, position_at
+from penstock.core.state.letter_chunks import DeadLetter
 from penstock.errors import InvalidRequest, QueueNotFound
 from penstock.ids import QueuePath, ulid_text, ulid_value
-from penstock.runtime.stored import DamagedMessages
+from penstock.runtime.stored import DamagedMessages, NotAtHand, when_at_hand
 from penstock.runtime.view import ShardView
 from penstock.wire.filters import Filter, Value, parse_filter
 
@@ -227,9 +228,19 @@ class Scan:
         self.ended = self._ids_seen >= len(ids)
         return found
 
+    async def read_step(self, wanted: int = STEP_COST) -> list[Candidate]:
+        """Like `step`, for a filter that may read messages which have to be fetched."""
+        while True:
+            begun = self._ids_seen, self.position, self.looked, self.ended
+            try:
+                return self.step(wanted)
+            except NotAtHand as missing:
+                self._ids_seen, self.position, self.looked, self.ended = begun
+                await missing.fetch()
+
     async def __aiter__(self) -> AsyncIterator[Candidate]:
         while not self.ended:
-            for candidate in self.step():
+            for candidate in await self.read_step():
                 yield candidate
             await self._view.give_way()
 
@@ -282,8 +293,8 @@ class DeadLetterOperations:
             after = position_at(dead, skipped - 1, group)
         scan = Scan(self._view, queue.number, which, after=after)
         while not scan.ended and len(entries) < limit:
-            for candidate in scan.step(limit - len(entries)):
-                if (entry := candidate.found()) is not None:
+            for candidate in await scan.read_step(limit - len(entries)):
+                if (entry := await when_at_hand(candidate.found)) is not None:
                     entries.append(entry)
             await self._view.give_way()
         last = (
@@ -299,9 +310,9 @@ class DeadLetterOperations:
         entries: list[FoundLetter] = []
         matched, last = 0, None
         while not scan.ended and scan.looked < limits.SCAN_LETTERS_MAX:
-            for candidate in scan.step():
+            for candidate in await scan.read_step():
                 if skipped <= matched and len(entries) < limit:
-                    if (entry := candidate.found()) is None:
+                    if (entry := await when_at_hand(candidate.found)) is None:
                         continue
                     entries.append(entry)
                     last = candidate.position
@@ -322,7 +333,7 @@ class DeadLetterOperations:
             if not which.filtered and len(entries) >= sample:
                 return total, entries
             count += 1
-            if len(entries) < sample and (entry := candidate.found()) is not None:
+            if len(entries) < sample and (entry := await when_at_hand(candidate.found)) is not None:
                 entries.append(entry)
         return count, entries
 
@@ -347,7 +358,7 @@ class DeadLetterOperations:
         deleted = 0
         scan = Scan(self._view, queue.number, which, until_ms=until_ms)
         while not scan.ended:
-            letters = [candidate.name for candidate in scan.step()]
+            letters = [candidate.name for candidate in await scan.read_step()]
             if letters:
                 deleted += await self._submit(commands.DeleteLetters(queue.number, letters))
             await self._view.give_way()

@@ -5,6 +5,7 @@ of the runtime: the ids of messages, the waiting consumers, and whether the jour
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from penstock.core.records import Published
 from penstock.core.state import Queue
 from penstock.durations import duration_text
 from penstock.ids import QueuePath, ulid_text
+from penstock.runtime.stored import when_at_hand
 from penstock.runtime.view import ShardView
 
 LATELY_MS = 60_000
@@ -64,14 +66,14 @@ class Explanations:
         partition that has anything waiting."""
         queue = self._view.queue(path)
         if id is not None:
-            entries = [self._by_id(queue, group, id)]
+            entries = [await when_at_hand(partial(self._by_id, queue, group, id))]
         else:
             entries = []
             for number in range(len(queue.partitions)):
                 # Each entry speaks of its own moment: with many partitions, others have their turn in between.
                 offset = self._view.explainer(queue, group, self._view.advance()).head(number)
                 if offset is not None:
-                    entries.append(self._at(queue, group, number, offset))
+                    entries.append(await when_at_hand(partial(self._at, queue, group, number, offset)))
                 await self._view.give_way()
         asked = self._view.last_asked_ms(queue, group)
         return {
@@ -294,7 +296,7 @@ _WORDS: dict[type[Reason], Callable[[Any, int], str]] = {
     core.TenantAtCap: _cap,
     core.Behind: _behind,
     core.LaneShareSpent: _lane,
-    core.PastTtl: lambda _reason, _now: "its time to live is over, so it expires when nobody holds it any longer",
+    core.PastTtl: lambda _reason, _now: "its time to live is over, so it expires when no consumer holds it any longer",
     NoConsumer: _nobody,
     WebhookRests: _webhook,
     DiskFull: lambda _reason, _now: "the disk is full, and no lease can be written",

@@ -18,6 +18,7 @@ from penstock.core.offsets.ranges import pairs, total
 from penstock.core.records import Record
 from penstock.ids import ulid_text
 from penstock.journal.codec import decode
+from penstock.runtime.stored import NotAtHand
 from penstock.runtime.view import ShardView
 
 NAMED_MAX = 100
@@ -115,7 +116,14 @@ class Feed:
     def _names(self, queue: int, partition: int, ranges: list[int]) -> Iterator[str]:
         room = NAMED_MAX
         for first, stop in pairs(ranges):
-            for record, inside, after in self._view.log.runs(queue, partition, first, min(stop, first + room)):
+            stop = min(stop, first + room)
+            try:
+                runs = list(self._view.log.runs(queue, partition, first, stop))
+            except NotAtHand:  # a name is not worth a fetch
+                yield from (ulid_text(self._view.log.id_at(queue, partition, offset)) for offset in range(first, stop))
+                room -= stop - first
+                continue
+            for record, inside, after in runs:
                 for offset in range(inside, after):
                     row = offset - record.offset
                     yield record.batch.string(layout.ID, row).decode() or ulid_text(record.id + row)

@@ -16,6 +16,7 @@ from penstock.core.state import Queue
 from penstock.core.state.groups import STAYS
 from penstock.errors import InvalidRequest
 from penstock.ids import QueuePath
+from penstock.runtime.stored import when_at_hand
 from penstock.runtime.view import ShardView
 
 Place = str | Mapping[int, int]
@@ -53,7 +54,9 @@ class Groups:
         queue = self._view.queue(path)
         if group in queue.groups:
             return False
-        starts = [self._readers.position(queue, number, offset, None) for number in range(len(queue.partitions))]
+        starts = await when_at_hand(
+            lambda: [self._readers.position(queue, number, offset, None) for number in range(len(queue.partitions))]
+        )
         if len(queue.groups) >= limits.GROUPS_PER_QUEUE_MAX and (idle := self._idle_group(queue)) is not None:
             # Not awaited: the new group is parked behind it.
             self._submit(commands.DeleteGroup(queue.number, idle, queue.groups[idle]))

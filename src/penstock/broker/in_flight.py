@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from penstock import limits
@@ -16,6 +17,7 @@ from penstock.batch import layout
 from penstock.core.state.leases import Lease
 from penstock.errors import Conflict, InvalidRequest
 from penstock.ids import QueuePath, receipt_prefix, ulid_value
+from penstock.runtime.stored import when_at_hand
 from penstock.runtime.view import ShardView
 
 FIND_STEP = 50
@@ -40,8 +42,9 @@ class Holder(NamedTuple):
 
 
 class InFlight:
-    def __init__(self, view: ShardView):
+    def __init__(self, view: ShardView, shard: int = 0):
         self._view = view
+        self._shard = shard
 
     def count(self, queue: str) -> int:
         """The messages of a queue that leases hold, of all groups; 0 if there is no such queue."""
@@ -59,7 +62,7 @@ class InFlight:
         search = self._search(queue)
         places: list[set[Place]] = []
         for step, text in enumerate(ids, 1):
-            places.append(search.places(text))
+            places.append(await when_at_hand(partial(search.places, text)))
             if step % FIND_STEP == 0:
                 await self._view.give_way()
         holders = self._holders({place for found in places for place in found})
@@ -100,7 +103,7 @@ class InFlight:
             queue.path,
             queue.group_names[lease.group],
             lease.consumer,
-            f"{receipt_prefix(0, lease.id, lease.nonce)}{offset}",
+            f"{receipt_prefix(self._shard, lease.id, lease.nonce)}{offset}",
             queue.config.strict_leases,
         )
 
@@ -159,11 +162,12 @@ class _Search:
     def _old_ids(self) -> dict[bytes, list[Place]]:
         """Ids of leased messages that are older than the queues' id index (one day), read from the log."""
         if self._old is None:
-            self._old = {}
+            old: dict[bytes, list[Place]] = {}
             for queue, partition in self._partitions:
                 for first, stop in self._leased_before(queue, partition):
                     for client_id, place in self._stored_ids(queue, partition, first, stop):
-                        self._old.setdefault(client_id, []).append(place)
+                        old.setdefault(client_id, []).append(place)
+            self._old = old
         return self._old
 
     def _leased_before(self, queue: int, partition: int) -> Iterator[tuple[int, int]]:

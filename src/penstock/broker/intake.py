@@ -46,14 +46,18 @@ def default_priority(config: QueueConfig) -> int:
 def ignored(parts: Sequence[commands.Part], config_of: Callable[[int], QueueConfig]) -> tuple[str, ...]:
     """The options of these messages that have no effect in their queues, for the reply."""
     for number, batch in parts:
-        if batch.has(layout.PRIORITY) and config_of(number).order == "fifo" and any(batch.integers(layout.PRIORITY)):
+        if (
+            batch.columns & layout.PRIORITY
+            and config_of(number).order == "fifo"
+            and any(batch.integers(layout.PRIORITY))
+        ):
             return ("priority",)
     return ()
 
 
 def prioritized(batch: Batch, config: QueueConfig) -> Batch:
     """The batch with the priority that each message has in such a queue. Raises InvalidRequest."""
-    if config.order == "fifo" and not batch.has(layout.PRIORITY | layout.HAS_PRIORITY):
+    if config.order == "fifo" and not batch.columns & (layout.PRIORITY | layout.HAS_PRIORITY):
         return batch  # as most batches are
     return with_priorities(batch, *_PRIORITIES[config.order])
 
@@ -72,13 +76,14 @@ class Intake:
 
         Without `may_create` the result is empty if a queue does not exist.
         """
-        now_ms, numbered = self._view.now_ms(), []
+        numbered = []
         new: dict[QueuePath, QueueConfig] = {}
         for path, batch in parts:
             queue = self._view.find_queue(path)
             config = queue.config if queue is not None else self._config(path, create_as)
             check_payload_sizes(batch, config.max_payload_bytes)
-            check_delivery_times(batch, now_ms)
+            if batch.columns & layout.DELIVER_AT_MS:
+                check_delivery_times(batch, self._view.now_ms())
             if queue is None:
                 new[path] = config
             numbered.append(commands.Part(0 if queue is None else queue.number, prioritized(batch, config)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 
 from penstock import limits
@@ -15,6 +16,7 @@ from penstock.core.preview import Newcomer, next_runs
 from penstock.core.state import Queue
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.ids import QueuePath
+from penstock.runtime.stored import when_at_hand
 from penstock.runtime.view import ShardView, queue_not_found
 from penstock.runtime.watchers import Changed
 from penstock.wire.holds import ExtentReply, PartitionExtent
@@ -58,7 +60,7 @@ class LogReads:
             )
         if client_id is not None:
             await self._readers.get(path, client_id)
-        first = self._readers.position(found, partition, offset, client_id)
+        first = await when_at_hand(lambda: self._readers.position(found, partition, offset, client_id))
         if wait_ms and first >= self._readers.stored_end(found, partition) and (until is None or first < until):
             await self._view.grown(found.number, partition, wait_ms)
         part = found.partitions[partition]
@@ -74,7 +76,7 @@ class LogReads:
         while at < stop:
             # A large reply is assembled in slices, so that other requests run in between.
             upto, _ = self._view.log.fit(found.number, partition, at, stop, limits.READ_SLICE_BYTES)
-            runs += self._runs(found, partition, at, upto, part.gone)
+            runs += await when_at_hand(partial(self._runs, found, partition, at, upto, part.gone))
             at = upto
             if at < stop:
                 await asyncio.sleep(0)
@@ -124,7 +126,7 @@ class LogReads:
         for number, first, stop in upcoming:
             stop = min(stop, first + max, self._readers.stored_end(found, number))
             if first < stop:
-                runs += self._runs(found, number, first, stop, RangeSet())
+                runs += await when_at_hand(partial(self._runs, found, number, first, stop, RangeSet()))
                 max -= stop - first
             if max <= 0:
                 break

@@ -36,6 +36,7 @@ from penstock.errors import (
     Unavailable,
 )
 from penstock.ids import QueuePath, ulid_text
+from penstock.runtime.stored import when_at_hand
 from penstock.runtime.view import ShardView
 from penstock.wire.filters import parse_filter
 
@@ -210,7 +211,7 @@ class _Mover:
         if not self._pending:
             await asyncio.sleep(0)
             return
-        command, taken, skipped = self._in_place() if not self.redrive.target else self._copies()
+        command, taken, skipped = self._in_place() if not self.redrive.target else await when_at_hand(self._copies)
         try:
             moved = await self._submit(command) if command.letters else 0
         except QueueFull:

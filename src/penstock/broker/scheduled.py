@@ -19,6 +19,7 @@ from penstock.core.records import Published
 from penstock.core.state import Partition, Queue
 from penstock.errors import InvalidRequest
 from penstock.ids import QueuePath, ulid_text
+from penstock.runtime.stored import NotAtHand, when_at_hand
 from penstock.runtime.view import ShardView
 from penstock.wire.diagnostics import ScheduledMessage, ScheduledReply
 
@@ -55,7 +56,7 @@ class ScheduledMessages:
             partition = queue.partitions[number]
             found = _scheduled_from(partition, first, limit - len(messages))
             known = due_times(partition, found)
-            for record, offsets in self._records(queue, number, found):
+            for record, offsets in await when_at_hand(lambda: list(self._records(queue, number, found))):  # noqa: B023
                 dues = [known.get(offset) or own_due_ms(queue, record, offset) for offset in offsets]
                 messages += map(partial(_described, number, record), offsets, dues)
                 await self._view.give_way()
@@ -128,11 +129,13 @@ class ScheduledMessages:
     async def _with_ids(self, queue: Queue, ids: Sequence[str]) -> list[Named]:
         named: list[Named] = []
         for step, text in enumerate(ids, 1):
-            found = find_message(self._view.log, queue, text)
+            found = await when_at_hand(partial(find_message, self._view.log, queue, text))
             if found is None or found.partition is None or found.offset is None:
                 named.append(Named(text, None))
             else:
-                own = found.client_id or self._client_id(queue, found.partition, found.offset)
+                own = found.client_id or await when_at_hand(
+                    partial(self._client_id, queue, found.partition, found.offset)
+                )
                 named.append(Named(text, (found.partition, found.offset), own))
             if step % FIND_STEP == 0:
                 await self._view.give_way()
@@ -158,15 +161,20 @@ class ScheduledMessages:
         partition = queue.partitions[number]
         first = min([progress.floor for progress in partition.progress.values()], default=partition.start)
         found: list[Named] = []
-        for match in self._view.log.keys.find(queue.number, number, wanted, first):
-            if match is None:
-                await self._view.give_way()
-                continue
-            record, offset = match
-            row = offset - record.offset
-            if partition.live_in(offset, offset + 1, keeps=False):
-                found.append(Named(ulid_text(record.id + row), (number, offset), record.batch.string(layout.ID, row)))
-        return found
+        while True:
+            try:
+                for match in self._view.log.keys.find(queue.number, number, wanted, first):
+                    if match is None:
+                        await self._view.give_way()
+                        continue
+                    record, offset = match
+                    row, first = offset - record.offset, offset + 1
+                    if partition.live_in(offset, offset + 1, keeps=False):
+                        own = record.batch.string(layout.ID, row)
+                        found.append(Named(ulid_text(record.id + row), (number, offset), own))
+                return found
+            except NotAtHand as missing:
+                await missing.fetch()
 
 
 def _scheduled_from(partition: Partition, first: int, most: int) -> list[int]:

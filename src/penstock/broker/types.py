@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.batch import Batch
 from penstock.core.commands import Command
-from penstock.core.state.dead_letters import DeadLetter
+from penstock.core.state.letter_chunks import DeadLetter
 from penstock.ids import QueuePath
 from penstock.pending import PendingReply
 from penstock.wire.delivery import Settled

@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from penstock import limits
 from penstock.client.admin.schedules import Schedules
@@ -35,6 +35,9 @@ from penstock.wire.replies import QueueReply, QueuesReply
 from penstock.wire.settings import QueueSettings
 from penstock.wire.stats import SummaryReply
 
+if TYPE_CHECKING:
+    from penstock.client.protection import Protection
+
 BUFFER_MESSAGES = 50_000
 """A few full frames: enough to build the next one while one travels."""
 BUFFER_BYTES = 64 * limits.MIB
@@ -55,6 +58,7 @@ class Client(WorkerDeclarations[Coroutine[Any, Any, PublishedMessage]]):
     `linger`           how long a frame of single publishes may wait for company; 0: only while another one travels
     `buffer_messages`  `publish` waits while so many messages are on their way and not answered yet,
     `buffer_bytes`     or so many bytes
+    `protection`       encryption and signatures by this client (`penstock.protection`)
 
     Durations are seconds or `timedelta`, here and in all methods. Creating a client connects to nothing. Methods raise
     `PenstockError` subclasses named after the API's codes, and `Unavailable` if the server cannot be reached.
@@ -67,6 +71,7 @@ class Client(WorkerDeclarations[Coroutine[Any, Any, PublishedMessage]]):
         self, url: str = "http://127.0.0.1:7400", *, key: str | None = None, ssl: ssl.SSLContext | None = None,
         timeout: Duration = 30.0, connect_timeout: Duration = 5.0, retry_for: Duration = 30.0, connections: int = 64,
         linger: Duration = 0.0, buffer_messages: int = BUFFER_MESSAGES, buffer_bytes: int = BUFFER_BYTES,
+        protection: Protection | None = None,
     ):  # fmt: skip
         endpoint = ServerEndpoint(
             url, token=key, tls=ssl, timeout=timeout, connect_timeout=connect_timeout, connections_max=connections
@@ -74,6 +79,7 @@ class Client(WorkerDeclarations[Coroutine[Any, Any, PublishedMessage]]):
         self.address = endpoint.address
         linger_s = milliseconds("linger", linger, LINGER_MS_MAX) / 1000
         self._assemble(open_transport(endpoint), retry_for, linger_s, SendBuffer(buffer_messages, buffer_bytes))
+        self._carrier.protection = protection
 
     _kinds: MessageKinds[Any, Any] = KINDS
     _runtime: Callable[[], Runtime] = AsyncioRuntime

@@ -22,7 +22,7 @@ from penstock.client.messages.stored import MessageRun, StoredMessage
 from penstock.client.publish.lane import EPOCH, new_producer
 from penstock.client.tracing import Tracing, trace
 from penstock.client.transport.direct import InProcessTransport, LoopThread, OtherLoopTransport
-from penstock.client.transport.retry import Unreachable
+from penstock.client.transport.retry import Unreachable, is_transport_failure
 from penstock.client.units import Duration, milliseconds
 from penstock.client.workers.worker import GRACE_S
 
@@ -46,6 +46,7 @@ __all__ = [
     "blocking_client_in_process",
     "call",
     "client_over",
+    "is_transport_failure",
     "milliseconds",
     "new_producer",
     "operation",

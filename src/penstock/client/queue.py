@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sized
 from contextlib import ExitStack
@@ -12,14 +13,16 @@ from penstock.client.admin.queue import QueueAdmin
 from penstock.client.calls import delivery as calls
 from penstock.client.calls.delivery import ProducerSeq
 from penstock.client.consume.consumers import Consumers, MessageSource
-from penstock.client.messages.stored import LogBatch, StoredMessage
-from penstock.client.publish.frames import PLAIN, encode_headers, frames, make_options, row, with_headers
+from penstock.client.messages.stored import LogBatch, MessageRun, StoredMessage
+from penstock.client.publish.frames import PLAIN, Row, encode_headers, frames, make_options, row, with_headers
 from penstock.client.publish.lane import Publisher
 from penstock.client.publish.published import Published, PublishedMessage
 from penstock.client.transport.carrier import Carrier
 from penstock.client.units import Duration, Moment, Position, milliseconds, seconds
 from penstock.ids import QueuePath, check_client_id
 from penstock.wire.readers import OffsetsReply
+
+log = logging.getLogger("penstock.client")
 
 
 class Queue(MessageSource, QueueAdmin):
@@ -70,9 +73,9 @@ class Queue(MessageSource, QueueAdmin):
             )  # fmt: skip
         made = row(value, options)
         if self._carrier.tracing is None:
-            return await self._publisher.publish(made)
+            return await self._publisher.publish(self._protected(made))
         with self._carrier.tracing.publishing(self.path, headers, count=None, size=len(made.payload)) as sending:
-            placed = await self._publisher.publish(with_headers(made, sending.headers))
+            placed = await self._publisher.publish(self._protected(with_headers(made, sending.headers)))
             sending.sent(placed.id, placed.partition)
             return placed
 
@@ -102,7 +105,13 @@ class Queue(MessageSource, QueueAdmin):
                 publishing = self._carrier.tracing.publishing(self.path, headers, count=count, size=None)
                 options = options._replace(headers=encode_headers(stack.enter_context(publishing).headers))
             chunks = frames(values, options, keys=keys, ids=ids, priorities=priorities, tenants=tenants)
+            if self._carrier.protection is not None:
+                chunks = self._carrier.protection.protect_frames(chunks, self.path)
             return Published(await self._publisher.publish_frames(chunks, sequence))
+
+    def _protected(self, made: Row) -> Row:
+        protection = self._carrier.protection
+        return made if protection is None else protection.protect_row(made, self.path)
 
     # -- read without leasing ---------------------------------------------------------------------------------------
 
@@ -118,9 +127,22 @@ class Queue(MessageSource, QueueAdmin):
         earliest.
         """
         wait_ms = milliseconds("wait", wait, limits.WAIT_MS_MAX)
-        return await self._carrier.request(
+        batch = await self._carrier.request(
             calls.read(self.path, partition=partition, offset=offset, max=max, wait_ms=wait_ms, client_id=client_id)
         )
+        return batch if self._carrier.protection is None else batch.with_runs(self._opened(batch.runs))
+
+    def _opened(self, runs: list[MessageRun]) -> list[MessageRun]:
+        """The messages that are authentic. The others are left out, or raised."""
+        protection = self._carrier.protection
+        if protection is None:
+            return runs
+        opened, refused = protection.open_runs(runs)
+        for each in refused:
+            if protection.on_invalid == "raise":
+                raise each.error
+            log.warning("not handed out: %s", each.error)
+        return opened
 
     async def follow(
         self, *, partition: int = 0, offset: Position | None = None, max: int = 1000, wait: Duration | None = None,
@@ -161,7 +183,10 @@ class Queue(MessageSource, QueueAdmin):
 
     async def peek(self, *, max: int = 10, group: str = "default") -> list[StoredMessage]:
         """The messages that would be delivered next, without leasing them."""
-        return await self._carrier.request(calls.peek(self.path, max=max, group=group))
+        found = await self._carrier.request(calls.peek(self.path, max=max, group=group))
+        if self._carrier.protection is None:
+            return found
+        return [StoredMessage(run, 0) for run in self._opened([message.run for message in found])]
 
 
 def _by_partition(reply: OffsetsReply) -> dict[int, int]:

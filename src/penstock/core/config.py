@@ -9,6 +9,7 @@ import msgspec
 from penstock import limits
 from penstock.choices import with_choices
 from penstock.errors import Conflict, InvalidRequest
+from penstock.placement import is_placement
 
 
 class Backoff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,6 +77,9 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compression: Literal["none"] = "none"
     encryption: bool = False
     """Payloads and headers are encrypted in the journal and in all other files."""
+    placement: str = "queue"
+    """The shard of the queue, see `penstock/placement.py`: `queue`, `namespace` or `shard:<number>`."""
+    spread: Literal[1] = 1
 
     @property
     def indexed(self) -> bool:
@@ -121,6 +125,8 @@ def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueCo
         if value is not None and not low <= value <= high:
             raise _refused(name, f"{value} is outside {low} to {high}")
     _check_order(config)
+    if not is_placement(config.placement):
+        raise _refused("placement", f"{config.placement[:64]!r} is neither 'queue', 'namespace' nor 'shard:<number>'")
     backoff, retention = config.backoff, config.retention
     if not 0 <= backoff.base_ms <= backoff.cap_ms <= limits.DELAY_MS_MAX:
         raise _refused("backoff", "needs 0 <= base_ms <= cap_ms")
@@ -153,7 +159,7 @@ def _cleared(name: str, value: dict[str, Any]) -> dict[str, Any]:
 
 def _check_order(config: QueueConfig) -> None:
     if config.exclusive and config.delivery == "at_most_once":
-        raise _refused("exclusive", "what is delivered at most once is done when it is delivered: nobody could wait")
+        raise _refused("exclusive", "at_most_once ends a message when it is delivered: there is no end to wait for")
     if not all(1 <= weight <= limits.WEIGHT_MAX for weight in config.lane_weights):
         raise _refused("lane_weights", f"five weights from 1 to {limits.WEIGHT_MAX}, critical first")
     if config.park_dead_keys and not config.ordered_keys:

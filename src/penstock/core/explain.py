@@ -22,8 +22,8 @@ from penstock.core.lifecycle import State
 from penstock.core.order import exclusive
 from penstock.core.order.fifo import partition_and_offset
 from penstock.core.state import Partition, Progress, Queue, Shard, windows
-from penstock.core.state.dead_letters import DeadLetter
 from penstock.core.state.leases import Lease
+from penstock.core.state.letter_chunks import DeadLetter
 
 SCAN_MAX = 2_000
 """Entries of an index that one explanation looks at; what lies behind them is reported as "at least"."""

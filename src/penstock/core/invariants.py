@@ -69,7 +69,7 @@ def check_dispatch(shard: Shard) -> None:
             if not any(
                 retry.attempt == 0 for part in queue.partitions for retry in part.progress[group].retries.values()
             ):
-                assert offered == fresh[group], f"{queue.path}: the index and the state disagree on who is ready"
+                assert offered == fresh[group], f"{queue.path}: the index and the state disagree on the ready messages"
 
 
 def _check_oldest(queue: Queue, group: int, now_ms: int) -> None:
@@ -163,7 +163,7 @@ def _check_schedules(shard: Shard) -> None:
         assert schedule.last_fire is None or schedule.last_fire < schedule.next, f"schedule {name} goes back"
         if not schedule.paused:
             armed = (schedule.wakes_at(), name) in alarms or name in shard.due_schedules
-            assert armed, f"schedule {name} is at {schedule.next}, and nobody will look"
+            assert armed, f"schedule {name} is at {schedule.next}, and no timer is set for it"
 
 
 def _check_keys(shard: Shard) -> None:
@@ -179,7 +179,7 @@ def _check_keys(shard: Shard) -> None:
 def _check_webhooks(shard: Shard) -> None:
     places = {(hook.spec.queue, hook.spec.group): hook for hook in shard.webhooks.values()}
     assert len(places) == len(shard.webhooks), "a group has two webhooks"
-    assert places == shard.webhook_groups, "the webhooks and who they are of disagree"
+    assert places == shard.webhook_groups, "the webhooks and their groups disagree"
     for name, hook in shard.webhooks.items():
         assert name == hook.id
         assert [secret.until for secret in hook.secrets].index(None) == 0, f"webhook {name}: no newest secret"
@@ -220,7 +220,7 @@ def _check_progress(partition: Partition, progress: Progress, where: str, now_ms
         # Retention moves the start over a leased message; the message stays in the queue until it is finished.
         for offset in range(first, stop):
             delivered = offset < progress.cursor or progress.is_delayed(partition, offset)
-            assert delivered, f"{where}: the log begins after offset {offset}, which nobody has had"
+            assert delivered, f"{where}: the log begins after offset {offset}, which no group has had"
     for first, stop in progress.leased:
         assert not progress.done.overlaps(first, stop), f"{where}: leased and done at once"
         assert first >= progress.floor, f"{where}: leased below the floor"

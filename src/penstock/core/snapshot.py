@@ -10,7 +10,7 @@ that led there: once both were advanced to the same time, their `digest` is the 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import copy
 from hashlib import blake2b
 from itertools import chain
@@ -39,27 +39,23 @@ from penstock.core.state import (
     Webhook,
     Window,
 )
-from penstock.core.state.client_ids import DIGEST_BYTES, KEPT, RUN_BYTES, ClientIds, IdChunk, Place, StoredChunk
-from penstock.core.state.dead_letters import DeadLetter, Redrive
+from penstock.core.state.client_ids import DIGEST_BYTES, KEPT, RUN_BYTES, ClientIds, IdChunk, Place
+from penstock.core.state.dead_letters import DeadLetters, Redrive
 from penstock.core.state.dedup import Producer, SeqRun
 from penstock.core.state.holds import follow as follow_holds
 from penstock.core.state.keys import StoredKey
 from penstock.core.state.leases import Held, Lease
+from penstock.core.state.letter_chunks import DeadLetter, LetterChunk, encoded_bytes
 from penstock.core.state.members import Membership
 from penstock.core.state.retries import Retries, Retry
+from penstock.core.state.stored_chunk import ReadStored, StoredChunk, nothing_stored
 from penstock.core.state.users import StoredUser
 
 COMPARABLE = 1
-"""Agendas as sorted lists of what is valid in them; what everybody wrote before there was the other form."""
-CAPTURED = 3
-"""Agendas and client ids as they are: arrays, and chunks that lie elsewhere. Version 2 had client ids as a list."""
-
-ReadIds = Callable[[StoredChunk, int], bytes]
-"""Reads a chunk of client ids, of this length."""
-
-
-def no_stored_ids(stored: StoredChunk, length: int) -> bytes:
-    raise ValueError(f"{length} bytes of client ids lie in blob {stored.blob}")
+"""Agendas as sorted lists of what is valid in them; the form of earlier versions."""
+CAPTURED = 4
+"""Agendas, client ids and dead letters as they are: arrays, and chunks that lie elsewhere. Version 3 had dead letters
+as a list, version 2 also client ids."""
 
 
 def dump(shard: Shard, read: Read = unread) -> dict[str, Any]:
@@ -119,7 +115,7 @@ def _dump_fields(shard: Shard, form: int) -> dict[str, Any]:
     }
 
 
-def load(values: dict[str, Any], read_ids: ReadIds = no_stored_ids, *, replaying: bool = False) -> Shard:
+def load(values: dict[str, Any], read: ReadStored = nothing_stored, *, replaying: bool = False) -> Shard:
     """The state, soft fields included; `replaying` if records are applied to it before anything else is asked."""
     if values["version"] not in range(COMPARABLE, CAPTURED + 1):
         raise ValueError(f"snapshot version {values['version']} is not known here (known: up to {CAPTURED})")
@@ -132,7 +128,7 @@ def load(values: dict[str, Any], read_ids: ReadIds = no_stored_ids, *, replaying
     shard.next_lease = values["next_lease"]
     shard.last_id = int.from_bytes(values["last_id"], "big")
     for entry in values["queues"]:
-        queue = _load_queue(shard, entry, read_ids)
+        queue = _load_queue(shard, entry, read)
         shard.queues[queue.number] = queue
         shard.paths[queue.path] = queue.number
     for entry in sorted(values["leases"], key=itemgetter("id")):
@@ -192,7 +188,7 @@ def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, A
     }
 
 
-def _load_queue(shard: Shard, entry: dict[str, Any], read_ids: ReadIds) -> Queue:
+def _load_queue(shard: Shard, entry: dict[str, Any], read: ReadStored) -> Queue:
     config = msgspec.convert(entry["config"], QueueConfig)
     queue = Queue(entry["number"], entry["path"], config, entry.get("routing", RENDEZVOUS))
     for number, name in entry["groups"]:
@@ -203,7 +199,7 @@ def _load_queue(shard: Shard, entry: dict[str, Any], read_ids: ReadIds) -> Queue
     queue.growths = entry.get("growths", [])
     for group, *membership in entry.get("memberships", ()):
         queue.memberships[group] = Membership.load(membership, max(shard.now_ms, shard.advanced_ms))
-    _load_ids(queue.dedup.ids, entry, read_ids, shard.now_ms)
+    _load_ids(queue.dedup.ids, entry, read, shard.now_ms)
     for name, epoch, used_at, accepted, runs in entry["producers"]:
         producer = queue.dedup.producers[name] = Producer(epoch, used_at, RangeSet.from_flat(accepted))
         producer.remember(
@@ -212,7 +208,7 @@ def _load_queue(shard: Shard, entry: dict[str, Any], read_ids: ReadIds) -> Queue
     for client, offsets, used_at in entry.get("readers", ()):
         queue.readers[client] = KeptOffsets(dict(offsets), used_at)
     queue.partitions = queue.partitions.replaced([
-        None if values is None else _load_partition(values, shard.now_ms, queue.config)
+        None if values is None else _load_partition(values, shard.now_ms, queue.config, read)
         for values in entry["partitions"]
     ])  # fmt: skip
     queue.redrives = {each["id"]: msgspec.convert(each, Redrive) for each in entry.get("redrives", ())}
@@ -237,7 +233,7 @@ def _capture_id_chunk(chunk: IdChunk) -> tuple[Any, ...]:
     return (chunk.first, chunk.base, entries, runs, *where)
 
 
-def _load_ids(ids: ClientIds, entry: dict[str, Any], read: ReadIds, now_ms: int) -> None:
+def _load_ids(ids: ClientIds, entry: dict[str, Any], read: ReadStored, now_ms: int) -> None:
     values = entry["ids"]
     if isinstance(values, list):
         for client_id, at, *place in values:
@@ -254,12 +250,12 @@ def _load_place(values: list[Any]) -> Place:
     return Place(values[0], values[1], int.from_bytes(values[2], "big"))
 
 
-def _load_id_chunk(values: list[Any], read: ReadIds) -> IdChunk:
+def _load_id_chunk(values: list[Any], read: ReadStored) -> IdChunk:
     first, base, entries, runs, *where = values
     if len(where) == 1:
         return IdChunk.load(first, base, entries, runs, where[0])
     stored = StoredChunk(*where)
-    chunk = IdChunk.load(first, base, entries, runs, read(stored, DIGEST_BYTES * entries + RUN_BYTES * runs))
+    chunk = IdChunk.load(first, base, entries, runs, read("ids", stored, DIGEST_BYTES * entries + RUN_BYTES * runs))
     chunk.stored = stored
     return chunk
 
@@ -294,7 +290,7 @@ def _dump_partition(queue: Queue, number: int, now_ms: int, form: int, read: Rea
         "traits": _dump_traits(partition, form, keeps=keeps),
         **agendas,
         "max_retries": _items(partition.max_retries, form),
-        "dead": _dump_letters(partition, form),
+        **_dump_letters(partition.dead, form),
         "timeless": _flat(partition.timeless),
         "window": None if partition.window is None else partition.window.copy(),
         "progress": [
@@ -310,7 +306,7 @@ def _dump_traits(partition: Partition, form: int, *, keeps: bool) -> dict[str, A
     return partition.traits.values(partition.live(keeps=keeps))
 
 
-def _load_partition(values: dict[str, Any], now_ms: int, config: QueueConfig) -> Partition:
+def _load_partition(values: dict[str, Any], now_ms: int, config: QueueConfig, read: ReadStored) -> Partition:
     partition = Partition(config)
     partition.traits.load(values.get("traits", {}))
     partition.start, partition.end = values["start"], values["end"]
@@ -325,9 +321,7 @@ def _load_partition(values: dict[str, Any], now_ms: int, config: QueueConfig) ->
             partition.scheduled.add(first, first + count)
     partition.overdue = RangeSet(sorted((first, stop) for first, stop in values["overdue"]))
     partition.max_retries = dict(values["max_retries"])
-    letters = [(group, offset, msgspec.convert(letter, DeadLetter)) for group, offset, letter in values["dead"]]
-    for group, offset, letter in sorted(letters, key=lambda entry: entry[2].dead_at):
-        partition.dead.put(group, offset, letter)
+    _load_letters(partition.dead, values, read)
     partition.timeless = RangeSet.from_flat(values.get("timeless", []))
     window = values.get("window")
     partition.window = None if window is None else msgspec.convert(window, Window)
@@ -419,9 +413,37 @@ def _flat(ranges: RangeSet) -> Rows:
     return Rows(2 * twin.ranges, chain.from_iterable(twin))
 
 
-def _dump_letters(partition: Partition, form: int) -> Rows:
-    pairs = sorted(partition.dead.items()) if form == COMPARABLE else zip(*partition.dead.copy(), strict=True)
-    return Rows(len(partition.dead), ((*place, letter) for place, letter in pairs))
+def _dump_letters(dead: DeadLetters, form: int) -> dict[str, Any]:
+    if form == COMPARABLE:
+        return {"dead": _rows([(*place, letter) for place, letter in sorted(dead.items(), key=itemgetter(0))])}
+    return {
+        "letters": [
+            (group, _rows([_capture_letter_chunk(chunk) for chunk in dead.order(group).chunks]))
+            for group in sorted(dead.groups())
+        ]
+    }
+
+
+def _capture_letter_chunk(chunk: LetterChunk) -> tuple[Any, ...]:
+    return (len(chunk), len(chunk.texts), *(chunk.stored or (chunk.encode(),)))
+
+
+def _load_letters(dead: DeadLetters, values: dict[str, Any], read: ReadStored) -> None:
+    for group, chunks in values.get("letters", ()):
+        dead.load(group, [_load_letter_chunk(chunk, read) for chunk in chunks])
+    letters = [(group, offset, msgspec.convert(letter, DeadLetter)) for group, offset, letter in values.get("dead", ())]
+    for group, offset, letter in sorted(letters, key=lambda entry: entry[2].dead_at):
+        dead.put(group, offset, letter)
+
+
+def _load_letter_chunk(values: list[Any], read: ReadStored) -> LetterChunk:
+    letters, text_bytes, *where = values
+    if len(where) == 1:
+        return LetterChunk.load(letters, text_bytes, where[0])
+    stored = StoredChunk(*where)
+    chunk = LetterChunk.load(letters, text_bytes, read("letters", stored, encoded_bytes(letters, text_bytes)))
+    chunk.stored = stored
+    return chunk
 
 
 def _items(table: dict[Any, Any], form: int) -> Rows:

@@ -9,12 +9,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from penstock.dashboard.api import Ask
     from penstock.dashboard.visit import Page
 
+
+class SiteOptions(NamedTuple):
+    """Settings of the server for its pages."""
+
+    environment: str = ""
+    """The name in the bar on top; empty: there is no bar."""
+    color: str = "red"
+    masked: frozenset[str] = frozenset()
+    """Names of fields and headers, in lower case, whose values are not shown."""
+
+
+NO_OPTIONS = SiteOptions()
 PREFIX = "/ui/"
 LOGIN = "/ui/login"
 STATIC = "/ui/static/"
@@ -28,7 +40,8 @@ _ASKED_BY = (b"accept-encoding", b"authorization", b"cookie", b"x-api-key")
 class DashboardSite:
     """Answers requests of browsers. The pages are loaded with the first request: many servers never show one."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: SiteOptions = NO_OPTIONS) -> None:
+        self._options = options
         self._loaded = False
         self._shared: dict[tuple[object, ...], tuple[float, Page]] = {}
 
@@ -52,13 +65,13 @@ class DashboardSite:
         from penstock.dashboard.site import respond
 
         if method != "GET" or (b"hx-request", b"true") not in headers:
-            return await respond(ask, method, path, query, headers, body)
+            return await respond(ask, self._options, method, path, query, headers, body)
         key = visitor, path, query, *(pair for pair in headers if pair[0] in _ASKED_BY)
         now = asyncio.get_running_loop().time()
         shared = self._shared.get(key)
         if shared is not None and now - shared[0] < SHARED_S:
             return shared[1]
-        page = await respond(ask, method, path, query, headers, body)
+        page = await respond(ask, self._options, method, path, query, headers, body)
         self._shared = {each: kept for each, kept in self._shared.items() if now - kept[0] < SHARED_S}
         if len(self._shared) < SHARED_MAX:
             self._shared[key] = now, page
@@ -70,4 +83,4 @@ def _load() -> None:
     import_module("penstock.dashboard.rendering").load()
 
 
-__all__ = ["DashboardSite"]
+__all__ = ["DashboardSite", "SiteOptions"]

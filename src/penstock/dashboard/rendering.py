@@ -39,6 +39,11 @@ def duration(ms: float | None) -> str:
     return f"{ms:.0f} ms"
 
 
+def fine(ms: float) -> str:
+    """A short length of time with its fractions: `0.42 ms`."""
+    return f"{ms:.2f} ms" if ms < 10 else duration(ms)
+
+
 def relative(at_ms: int, now: int | None = None) -> str:
     ahead = at_ms - (now_ms() if now is None else now)
     if abs(ahead) < 1_000:
@@ -139,7 +144,7 @@ def _environment() -> Environment:
     )  # fmt: skip
     found.filters.update(
         duration=duration, when=when, number=number, rate=rate, size=size, short=short, spark=spark, pretty=pretty,
-        absolute=absolute,
+        absolute=absolute, fine=fine,
     )  # fmt: skip
     found.globals.update(
         csrf_field=csrf_field, asset=asset_url, queue_url=queue_url, version=__version__, now_ms=now_ms

@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
+from penstock.dashboard import SiteOptions
 from penstock.dashboard.api import Api, ApiError, Ask, Headers
 from penstock.dashboard.assets import assets
 from penstock.dashboard.views import (
@@ -52,6 +53,7 @@ ROUTES: tuple[tuple[str, View], ...] = (
     (f"{QUEUE}/messages/(?P<id>[^/]+)", message.show),
     (f"{QUEUE}/messages/(?P<id>[^/]+)/cancel", message.cancel),
     (f"{QUEUE}/messages/(?P<id>[^/]+)/reschedule", message.reschedule),
+    (f"{QUEUE}/messages/(?P<id>[^/]+)/edit", publish.edit),
     (f"{QUEUE}/dead", dead_letters.show),
     (f"{QUEUE}/dead/redrive", dead_letters.redrive),
     (f"{QUEUE}/dead/stop", dead_letters.stop),
@@ -67,7 +69,7 @@ ROUTES: tuple[tuple[str, View], ...] = (
     ("/ui/webhooks", webhooks.show),
     ("/ui/webhooks/new", webhooks.create),
     ("/ui/webhooks/w/(?P<webhook>[^/]+)", webhooks.detail),
-    ("/ui/webhooks/w/(?P<webhook>[^/]+)/(?P<act>pause|resume|rotate|test|delete)", webhooks.act),
+    ("/ui/webhooks/w/(?P<webhook>[^/]+)/(?P<act>pause|resume|rotate|test|resend|delete)", webhooks.act),
     ("/ui/live", live.show),
     ("/ui/connections", insight.connections),
     ("/ui/analytics", insight.analytics),
@@ -88,14 +90,15 @@ _COMPILED = [(re.compile(pattern), view) for pattern, view in ROUTES]
 
 
 async def respond(
-    ask: Ask, method: str, path: str, query: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes
-) -> Page:
+    ask: Ask, options: SiteOptions, method: str, path: str, query: bytes, headers: Sequence[tuple[bytes, bytes]],
+    body: bytes,
+) -> Page:  # fmt: skip
     """The page of a request. A refused call of the API becomes an error page."""
     if path.startswith("/ui/static/"):
         return _asset(path.removeprefix("/ui/static/"), headers)
     api = Api(ask)
     try:
-        visit = Visit(api, method, path, query, headers, body)
+        visit = Visit(api, method, path, query, headers, body, options)
     except BadForm as error:
         return Page(400, str(error).encode(), b"text/plain; charset=utf-8")
     if "csrf" in visit.form:

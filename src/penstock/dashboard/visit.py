@@ -8,6 +8,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
+from penstock.dashboard import NO_OPTIONS, SiteOptions
 from penstock.dashboard.api import Api, Headers
 from penstock.dashboard.rendering import render
 from penstock.security.scopes import Scope, parse_scope_text
@@ -47,10 +48,12 @@ class Visit:
     """A request to the dashboard."""
 
     def __init__(
-        self, api: Api, method: str, path: str, query: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes
-    ):
+        self, api: Api, method: str, path: str, query: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes,
+        options: SiteOptions = NO_OPTIONS,
+    ):  # fmt: skip
         """Raises BadForm."""
         self.api = api
+        self.options = options
         self.method = method
         self.path = path
         self.query = _single(_pairs(query))

@@ -17,7 +17,7 @@ from penstock.encryption.keyring import RANDOM_BYTES, Keyring, Unit
 from penstock.encryption.master_keys import NONCE_BYTES, EncryptionKeyError, MasterKeys
 from penstock.encryption.record_cipher import SALT_BYTES, RecordCipher
 from penstock.journal.blobs import KEYRING_MAGIC, decode_keyring, seal_blob
-from penstock.journal.port import Damaged, EngineError, ShardJournal
+from penstock.journal.port import Damaged, EngineError, Place, ShardJournal
 
 PREFIX = "keyring-"
 Random = Callable[[int], bytes]
@@ -50,7 +50,8 @@ class ShardEncryption:
         if blobs:
             name, size = blobs[-1]
             self._number = int(name.removeprefix(PREFIX))
-            master, keyring = self._read(name, self._journal.read_blob(name, 0, size))
+            (data,) = await self._journal.fetch([Place(name, 0, size)])
+            master, keyring = self._read(name, data)
         else:
             master, keyring = "", Keyring.new(self._random(RANDOM_BYTES))
         # The term is durable and was never used before: `RecordCipher` says why that matters.

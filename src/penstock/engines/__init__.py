@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidRequest
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def open_engine(url: str, *, data_dir: str, **options: Any) -> Engine:
-    """`local:` (files in `data_dir`, or `local:/another/dir`) or `memory:`."""
+    """`local:` (files in `data_dir`, or `local:/another/dir`), `memory:` or `postgres://…`."""
     scheme, _, rest = url.partition(":")
     if scheme == "local":
         from penstock.engines.local.engine import LocalEngine
@@ -21,4 +22,19 @@ def open_engine(url: str, *, data_dir: str, **options: Any) -> Engine:
         from penstock.engines.memory import MemoryEngine
 
         return MemoryEngine()
-    raise InvalidRequest(f"store {url!r} is not known: use local: or memory:", details={"field": "store"})
+    if scheme in ("postgres", "postgresql"):
+        try:
+            from penstock.engines.postgres.engine import PostgresEngine
+        except ModuleNotFoundError as error:
+            raise InvalidRequest(
+                f"store: {error.name} is not installed: pip install 'penstock[postgres]'", details={"field": "store"}
+            ) from None
+        return PostgresEngine(url)
+    raise InvalidRequest(
+        f"store {scheme[:32]!r} is not known: use local:, memory: or postgres://", details={"field": "store"}
+    )
+
+
+def without_password(url: str) -> str:
+    """The URL of a store as it may be logged."""
+    return re.sub(r"(//[^:/@]*):[^@/]*@", r"\1@", re.sub(r"(?<=password=)[^&]*", "***", url))

@@ -8,9 +8,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Sequence
 
+from penstock import limits
 from penstock.batch import Buffer
 from penstock.journal.frame import CHAIN_START, HEADER, Frame, read_frame
-from penstock.journal.port import Failed, Fenced, Tail
+from penstock.journal.port import Failed, Fenced, Head, Place, Source, Tail, Traits
 
 
 class _Store:
@@ -19,10 +20,12 @@ class _Store:
         self.first = 1
         self.frames: list[bytes] = []
         self.blobs: dict[str, bytes] = {}
+        self.head: Head | None = None
 
 
 class MemoryJournal:
     durable = False
+    traits = Traits("memory", limits.COMMIT_BYTES_MAX, 0.0, shared=False)
     short_of_space = False
 
     def __init__(self, store: _Store):
@@ -76,8 +79,16 @@ class MemoryJournal:
         older = bisect_left(frames, at_ms, key=lambda data: read_frame(memoryview(data), 0).at_ms)
         return self._store.first + older - 1
 
-    def read(self, locator: int, skip: int, length: int) -> bytes:
-        return self._store.frames[locator - self._store.first][skip : skip + length]
+    def peek(self, source: Source, skip: int, length: int) -> bytes:
+        if isinstance(source, int):
+            return self._store.frames[source - self._store.first][skip : skip + length]
+        blob = self._store.blobs.get(source)
+        if blob is None:
+            raise FileNotFoundError(source)
+        return blob[skip : skip + length]
+
+    async def fetch(self, places: Sequence[Place]) -> list[bytes]:
+        return [self.peek(*place) for place in places]
 
     def has(self, locator: int, size: int) -> bool:
         at = locator - self._store.first
@@ -106,8 +117,12 @@ class MemoryJournal:
         self._check()
         self._store.blobs.update({name: b"".join(parts) for name, parts in blobs})
 
-    def read_blob(self, name: str, start: int, length: int) -> bytes:
-        return self._store.blobs[name][start : start + length]
+    async def head(self) -> Head | None:
+        return self._store.head
+
+    async def commit_head(self, head: Head) -> None:
+        self._check()
+        self._store.head = head
 
     async def list_blobs(self, prefix: str) -> list[tuple[str, int]]:
         return sorted((name, len(data)) for name, data in self._store.blobs.items() if name.startswith(prefix))
@@ -142,6 +157,12 @@ class MemoryEngine:
 
     def node_id(self, fresh: bytes) -> bytes:
         return fresh
+
+    def shard_count(self, fresh: int) -> int:
+        return fresh
+
+    async def check(self) -> None:
+        return
 
     def missing(self) -> str | None:
         return None

@@ -1,7 +1,4 @@
-"""Encode snapshots, sealed segments, far agenda entries, client ids and keyrings as blobs.
-
-Format: docs/formats/snapshot.md.
-"""
+"""Encode snapshots, sealed segments, chunks of state and keyrings as blobs. Format: docs/formats/snapshot.md."""
 
 from __future__ import annotations
 
@@ -21,18 +18,35 @@ SNAPSHOT_MAGIC = b"PENSTKSN"
 SEGMENT_MAGIC = b"PENSTKSG"
 AGENDA_MAGIC = b"PENSTKAG"
 IDS_MAGIC = b"PENSTKID"
+LETTERS_MAGIC = b"PENSTKDL"
 KEYRING_MAGIC = b"PENSTKKR"
 VERSION = 1
 _LENGTH = struct.Struct("<I")
 D = TypeVar("D")
 
 
-class SegmentDescription(msgspec.Struct):
+class SegmentPart(msgspec.Struct, array_like=True):
+    """Messages of one partition; a segment holds its parts in the order of these descriptions."""
+
     queue: str
     partition: int
     first: int
     stop: int
     messages: int
+
+
+class SegmentDescription(msgspec.Struct, omit_defaults=True):
+    parts: list[SegmentPart] = []
+    queue: str = ""
+    """Segments from before partitions shared one have these fields instead of parts."""
+    partition: int = 0
+    first: int = 0
+    stop: int = 0
+    messages: int = 0
+
+    def __post_init__(self) -> None:
+        if self.queue and not self.parts:
+            self.parts = [SegmentPart(self.queue, self.partition, self.first, self.stop, self.messages)]
 
 
 class AgendaPart(msgspec.Struct, array_like=True):
@@ -57,6 +71,19 @@ class IdsPart(msgspec.Struct, array_like=True):
 
 class IdsDescription(msgspec.Struct):
     parts: list[IdsPart]
+
+
+class LettersPart(msgspec.Struct, array_like=True):
+    """The owner of one chunk of dead letters; a blob holds its chunks in the order of these descriptions."""
+
+    queue: str
+    partition: int
+    group: int
+    letters: int
+
+
+class LettersDescription(msgspec.Struct):
+    parts: list[LettersPart]
 
 
 class Seal:
@@ -87,10 +114,8 @@ def open_blob(name: str, data: bytes) -> tuple[bytes, memoryview]:
     if len(data) < HEADER.size:
         raise Damaged(f"{name}, offset 0: the header ends after {len(data)} bytes")
     magic, version, crc, length = HEADER.unpack_from(data)
-    if magic not in (SNAPSHOT_MAGIC, SEGMENT_MAGIC, AGENDA_MAGIC, IDS_MAGIC, KEYRING_MAGIC):
-        raise Damaged(
-            f"{name}, offset 0: the blob is no snapshot, no segment, no part of an agenda, no client ids and no keyring"
-        )
+    if magic not in (SNAPSHOT_MAGIC, SEGMENT_MAGIC, AGENDA_MAGIC, IDS_MAGIC, LETTERS_MAGIC, KEYRING_MAGIC):
+        raise Damaged(f"{name}, offset 0: the blob is no snapshot, no segment, no chunks of state and no keyring")
     if version != VERSION:
         raise Damaged(f"{name}, offset 8: version {version} is not supported (supported: {VERSION})")
     body = memoryview(data)[HEADER.size :]
@@ -128,8 +153,10 @@ def decode_keyring(name: str, data: bytes) -> memoryview:
     return body
 
 
-def encode_description(description: SegmentDescription | AgendaDescription | IdsDescription) -> bytes:
-    """The encoded description that precedes the content of a segment, a part of an agenda or client ids."""
+def encode_description(
+    description: SegmentDescription | AgendaDescription | IdsDescription | LettersDescription,
+) -> bytes:
+    """The encoded description that precedes the content of a segment, or chunks of state."""
     text = msgspec.msgpack.encode(description)
     return _LENGTH.pack(len(text)) + text
 
@@ -147,6 +174,11 @@ def decode_agenda(name: str, data: bytes) -> tuple[AgendaDescription, memoryview
 def decode_ids(name: str, data: bytes) -> tuple[IdsDescription, memoryview]:
     """Decode the description and the chunks of client ids."""
     return _decode_described(name, data, IDS_MAGIC, "blob of client ids", IdsDescription)
+
+
+def decode_letters(name: str, data: bytes) -> tuple[LettersDescription, memoryview]:
+    """Decode the description and the chunks of dead letters."""
+    return _decode_described(name, data, LETTERS_MAGIC, "blob of dead letters", LettersDescription)
 
 
 def _decode_described(name: str, data: bytes, expected: bytes, kind: str, shape: type[D]) -> tuple[D, memoryview]:

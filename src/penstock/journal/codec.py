@@ -61,7 +61,7 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
             meta = _encode(EncryptedMeta(*values, record.path, record.seal))
         else:
             meta = _encode(PublishedMeta(*values))
-        frame = batch.frame if isinstance(batch.frame, bytes) else bytes(batch.frame)
+        frame = bytes(batch.frame)  # the same object, if it is bytes
         crc = google_crc32c.extend(google_crc32c.value(meta), frame)
         return PREFIX.pack(len(meta), len(frame), crc) + meta, frame
     meta = _encode(record)

@@ -23,11 +23,13 @@ from penstock.journal.blobs import (
     AGENDA_MAGIC,
     IDS_MAGIC,
     KEYRING_MAGIC,
+    LETTERS_MAGIC,
     SEGMENT_MAGIC,
     SNAPSHOT_MAGIC,
     decode_agenda,
     decode_ids,
     decode_keyring,
+    decode_letters,
     decode_segment,
     decode_snapshot,
 )
@@ -68,7 +70,8 @@ def dump(path: str, write: Write, *, records: bool = True) -> int:
 
 
 def _is_store_file(file: Path) -> bool:
-    return file.suffix == ".log" or file.name.startswith(("snapshot-", "segment-", "agenda-", "ids-", "keyring-"))
+    kinds = ("snapshot-", "segment-", "agenda-", "ids-", "letters-", "keyring-")
+    return file.suffix == ".log" or file.name.startswith(kinds)
 
 
 def _dump_file(file: Path, write: Write, records: bool) -> int:
@@ -83,6 +86,8 @@ def _dump_file(file: Path, write: Write, records: bool) -> int:
             return _dump_agenda(file.name, data, write, records)
         if data[:8] == IDS_MAGIC:
             return _dump_ids(file.name, data, write)
+        if data[:8] == LETTERS_MAGIC:
+            return _dump_letters(file.name, data, write)
         if data[:8] == KEYRING_MAGIC:
             return _dump_keyring(file.name, data, write)
         if data[:8] == SNAPSHOT_MAGIC:
@@ -133,10 +138,11 @@ def _is_left_over(view: memoryview, at: int, index: int) -> bool:
 
 def _dump_segment(name: str, data: bytes, write: Write, records: bool) -> int:
     about, body = decode_segment(name, data)
-    write(
-        f"  segment of {about.queue}, partition {about.partition}: {about.messages} messages, "
-        f"offsets {about.first} to {about.stop - 1}"
-    )
+    for part in about.parts:
+        write(
+            f"  segment of {part.queue}, partition {part.partition}: {part.messages} messages, "
+            f"offsets {part.first} to {part.stop - 1}"
+        )
     if records:
         for position, record in decode(body):
             write(f"    +{position} {describe(record)}")
@@ -156,10 +162,16 @@ def _dump_snapshot(name: str, data: bytes, write: Write) -> int:
             progress = {group: (floor, cursor) for group, floor, cursor, *_ in partition["progress"]}
             write(
                 f"      partition {number}: offsets {partition['start']} to {partition['end']}, "
-                f"scheduled {_entries(partition['schedule'])} entries, dead {len(partition['dead'])}, "
+                f"scheduled {_entries(partition['schedule'])} entries, dead {_letters(partition)}, "
                 f"(floor, cursor) by group {progress}"
             )
     return 0
+
+
+def _letters(partition: dict[str, Any]) -> int:
+    """The number of dead letters of a partition in a snapshot."""
+    chunks = [chunk for _, chunks in partition.get("letters", ()) for chunk in chunks]
+    return len(partition.get("dead", ())) + sum(int(letters) for letters, *_ in chunks)
 
 
 def _entries(agenda: Any) -> int:
@@ -189,6 +201,14 @@ def _dump_ids(name: str, data: bytes, write: Write) -> int:
     write(f"  client ids: {sum(part.ids for part in about.parts)} in {len(about.parts)} chunks")
     for part in about.parts:
         write(f"    of {part.queue}: {part.ids}")
+    return 0
+
+
+def _dump_letters(name: str, data: bytes, write: Write) -> int:
+    about, _ = decode_letters(name, data)
+    write(f"  dead letters: {sum(part.letters for part in about.parts)} in {len(about.parts)} chunks")
+    for part in about.parts:
+        write(f"    of {part.queue}, partition {part.partition}, group {part.group}: {part.letters}")
     return 0
 
 

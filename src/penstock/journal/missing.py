@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.core.offsets.agenda import ENTRY_BYTES, Chunk
 from penstock.core.state.client_ids import DIGEST_BYTES, RUN_BYTES
+from penstock.core.state.letter_chunks import encoded_bytes
 from penstock.journal.blobs import decode_snapshot
 from penstock.journal.frame import frames_at_end
 from penstock.journal.port import Damaged
@@ -44,6 +45,7 @@ def missing_in(shard: Path) -> Iterator[str]:
         ends = {
             **_agenda_ends(shard, values["state"]),
             **_id_ends(shard, values["state"]),
+            **_letter_ends(shard, values["state"]),
             **_piece_ends(shard, [columns for _, _, columns in values["pieces"]]),
         }
         for file, end in sorted(ends.items()):
@@ -79,6 +81,20 @@ def _id_ends(shard: Path, state: dict[str, Any]) -> dict[Path, int]:
             if len(where) > 1:
                 file = shard / "blobs" / f"ids-{where[0]:012d}"
                 ends[file] = max(ends.get(file, 0), where[1] + DIGEST_BYTES * entries + RUN_BYTES * runs)
+    return ends
+
+
+def _letter_ends(shard: Path, state: dict[str, Any]) -> dict[Path, int]:
+    """The same for dead letters."""
+    ends: dict[Path, int] = {}
+    for queue in state["queues"]:
+        for partition in filter(None, queue["partitions"]):
+            for letters, text_bytes, *where in (
+                chunk for _, chunks in partition.get("letters", ()) for chunk in chunks
+            ):
+                if len(where) > 1:
+                    file = shard / "blobs" / f"letters-{where[0]:012d}"
+                    ends[file] = max(ends.get(file, 0), where[1] + encoded_bytes(letters, text_bytes))
     return ends
 
 

@@ -3,13 +3,19 @@
 An engine stores bytes and enforces ownership; it does not interpret records or messages. The conformance suite in
 `penstock.testing.check_engine` states the contract as tests, which every engine must pass.
 
+A shard has a journal of frames, immutable blobs, and a head that names the snapshot from which the next owner starts.
+Blobs are put first, then the head is committed, then blobs that the head does not need are deleted and frames before
+it are trimmed. The head is fenced like an append, so an owner of an earlier term that still runs cannot delete anything
+that its successor needs.
+
 A write has five kinds of failure, which need different reactions:
 
 - `Fenced`: a newer term exists. The frame was not written. The caller is no longer the owner and steps down.
 - `OutOfSpace`: the frame was not written; the journal is as it was before the call.
 - `StoreUnavailable`: the frame was not sent, because the store cannot be reached. The caller tries again.
 - `Ambiguous`: the frame was sent and the answer is missing. The caller asks `ResolvableJournal.resolve` whether it was
-  written. Only engines whose store is another process have this outcome.
+  written. Only engines whose store is another process have this outcome. Calls other than `append` may be repeated
+  after it.
 - `Failed`: the outcome is unknown and cannot be found out in this process. The engine refuses further writes; the
   caller drops its state and reads the journal again.
 """
@@ -17,7 +23,7 @@ A write has five kinds of failure, which need different reactions:
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -53,11 +59,47 @@ class Damaged(EngineError):
     """The store holds invalid data; the message names the file and the offset."""
 
 
+class Misconfigured(EngineError):
+    """The store is set up so that it cannot be used, or could lose messages; the message names the setting."""
+
+
 class Tail(msgspec.Struct, frozen=True):
     """The end of a journal."""
 
     index: int
     chain: bytes
+
+
+class Traits(msgspec.Struct, frozen=True):
+    """Properties of a store that the runtime adapts to."""
+
+    durability: Literal["memory", "disk", "replicated"]
+    """The loss that a frame survives after `append` has returned: none, that of power, or that of a machine."""
+    frame_bytes_max: int
+    """A commit takes more entries into a frame only up to this size."""
+    read_ms: float
+    """About how long one `fetch` takes. 0: `peek` returns every stored byte."""
+    shared: bool
+    """True if owners on other machines open the same store: blob names contain the term of their owner."""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The snapshot from which a shard is recovered, and the frame behind which it was taken."""
+
+    snapshot: str
+    index: int
+
+
+Source: TypeAlias = int | str
+"""The locator of a frame, or the name of a blob."""
+
+
+class Place(NamedTuple):
+    """Bytes in the store."""
+
+    source: Source
+    skip: int
+    length: int
 
 
 class ShardJournal(Protocol):
@@ -66,8 +108,11 @@ class ShardJournal(Protocol):
     term: int
     tail: Tail
 
+    @property
+    def traits(self) -> Traits: ...
+
     async def append(self, index: int, parts: Sequence[Buffer]) -> int:
-        """Store the frame made of these parts as frame `index`; return its locator for `read`.
+        """Store the frame made of these parts as frame `index`; return its locator.
 
         The frame is durable on return if `durable` is true. One call at a time.
         """
@@ -101,8 +146,15 @@ class ShardJournal(Protocol):
         """An index up to which every frame is older than this time, as the start of a search. It need not be the
         highest."""
 
-    def read(self, locator: int, skip: int, length: int) -> bytes:
-        """Read `length` bytes of a stored frame from byte `skip` on. The locator must be of this journal."""
+    def peek(self, source: Source, skip: int, length: int) -> bytes | None:
+        """Read `length` bytes of a frame or a blob from byte `skip` on, fewer if the blob ends before.
+
+        Returns at once: None if the bytes are not at hand, so that `fetch` has to be asked. Raises FileNotFoundError
+        for a blob that does not exist.
+        """
+
+    async def fetch(self, places: Sequence[Place]) -> list[bytes]:
+        """The bytes of each of these places, like `peek`. Raises StoreUnavailable if the store cannot be reached."""
 
     def has(self, locator: int, size: int) -> bool:
         """True if the journal has the file of this locator, and `size` bytes from it on."""
@@ -111,7 +163,11 @@ class ShardJournal(Protocol):
         """The file and the offset of a locator as text, for errors about damage."""
 
     async def trim(self, upto: int) -> None:
-        """Allow the engine to drop frames up to this index, whole files at a time."""
+        """Allow the engine to drop frames up to this index, whole files at a time.
+
+        The caller has committed a head at or behind this index. An engine of a shared store drops nothing behind the
+        head, and keeps the first frame of every term.
+        """
 
     async def roll(self) -> None:
         """Store the next frame in a new file, so that everything before it can be trimmed. `OutOfSpace` if there is no
@@ -128,7 +184,14 @@ class ShardJournal(Protocol):
         """Store immutable blobs, (name, parts) each: durable on return. A name is used once. A crash leaves any of the
         blobs, each of them whole."""
 
-    def read_blob(self, name: str, start: int, length: int) -> bytes: ...
+    async def head(self) -> Head | None:
+        """The head that was committed last; None if there is none."""
+
+    async def commit_head(self, head: Head) -> None:
+        """Recover from this snapshot from now on: durable on return, and refused (`Fenced`) in an earlier term.
+
+        May be repeated after `StoreUnavailable` and `Ambiguous`.
+        """
 
     async def list_blobs(self, prefix: str) -> list[tuple[str, int]]:
         """(name, size) of the complete blobs, sorted by name."""
@@ -191,10 +254,20 @@ class ResolvableJournal(Protocol):
 
 class Engine(Protocol):
     def node_id(self, fresh: bytes) -> bytes:
-        """The 16-byte id of this node: the bytes given at the first call, if the store is persistent."""
+        """The 16-byte id of the store: the bytes given at the first call, or those that the store was created with.
+        A store that is not persistent has a new one each time."""
+
+    def shard_count(self, fresh: int) -> int:
+        """The number of shards of this store, which never changes: the number given at the first call, if the store is
+        persistent."""
 
     def missing(self) -> str | None:
-        """Why the store is not where it was opened any more; None: it is."""
+        """Why the store must not be used now, as far as the engine knows: it is not where it was opened, or it has
+        become unsafe. None: it can be used."""
+
+    async def check(self) -> None:
+        """Reach the store and make it ready for use, before any other call. Raises Misconfigured or
+        StoreUnavailable."""
 
     async def acquire(self, shard: int, owner: bytes) -> ShardJournal:
         """Open a shard's journal under a new term, which is durable before this returns and fences every earlier

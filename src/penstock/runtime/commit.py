@@ -58,13 +58,14 @@ written by an earlier process)."""
 class CommitEntry:
     """The part of a commit that one command contributes, from its decision until it is durable."""
 
-    __slots__ = ("completion", "cut", "emptied", "leased", "parts", "published", "refusal", "reply", "size")
+    __slots__ = ("completion", "cut", "emptied", "leased", "parts", "prepared", "published", "refusal", "reply", "size")
 
     def __init__(self, completion: PendingReply[Any] | None = None, reply: Any = None):
         self.completion = completion
         self.reply = reply
         self.refusal: PenstockError | None = None
         """The error to complete with instead of the reply, behind everything that was decided before."""
+        self.prepared = False
         self.cut: Cut | None = None
         self.parts: list[bytes] = []
         self.size = 0
@@ -96,6 +97,7 @@ class CommitEntry:
     def prepare(self) -> None:
         if self.completion is not None and self.refusal is None:
             self.completion.prepare(self.reply)
+            self.prepared = True
 
     def send(self) -> None:
         if self.completion is None:
@@ -118,9 +120,10 @@ class GroupCommit:
         on_durable: Callable[[list[CommitEntry], int, list[bytes]], None],
         on_refused: Callable[[list[CommitEntry]], Awaitable[None]],
         on_failed: Callable[[str, list[CommitEntry]], None],
+        is_at_hand: Callable[[CommitEntry], bool] = lambda _: True,
     ):
         """`on_durable(entries, locator, parts)`; `on_refused`: surely not written, for want of space; `on_failed`: the
-        outcome is unknown."""
+        outcome is unknown. `is_at_hand` is asked before a reply with messages is prepared while the disk works."""
         self.writer = writer
         self.waiting: deque[CommitEntry] = deque()
         self.waiting_bytes = 0
@@ -139,7 +142,9 @@ class GroupCommit:
         self._on_durable = on_durable
         self._on_refused = on_refused
         self._on_failed = on_failed
+        self._is_at_hand = is_at_hand
         self._policy = InlineCommitPolicy()
+        self._frame_bytes_max = min(limits.COMMIT_BYTES_MAX, journal.traits.frame_bytes_max)
         self._events = asyncio.get_running_loop()
         self._scheduled = False
         """True if `_start` will run in this or the next turn of the event loop."""
@@ -312,7 +317,7 @@ class GroupCommit:
         """The entries of the next frame: whole entries, up to the size of a commit; a cut ends the frame."""
         taken: list[CommitEntry] = []
         size = 0
-        while self.waiting and (not taken or size + self.waiting[0].size <= limits.COMMIT_BYTES_MAX):
+        while self.waiting and (not taken or size + self.waiting[0].size <= self._frame_bytes_max):
             entry = self.waiting.popleft()
             size += entry.size
             taken.append(entry)
@@ -326,5 +331,5 @@ class GroupCommit:
         # A lease may contain messages that this very frame publishes: they are in the log once the frame is durable.
         publishes = any(entry.published for entry in entries)
         for entry in entries:
-            if not (publishes and entry.leased):
+            if not entry.leased or (not publishes and self._is_at_hand(entry)):
                 entry.prepare()

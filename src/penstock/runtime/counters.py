@@ -67,10 +67,11 @@ class Counters:
 
     def waited(self, queue: int, ms: int, count: int) -> None:
         """So many messages were delivered for the first time, `ms` after their publish."""
-        counters = self.of(queue)
-        if counters.waits is None:
-            counters.waits = Latencies()
-        counters.waits.observe(ms, count)
+        counters = self.by_queue.get(queue)
+        if counters is not None:  # otherwise the queue was deleted
+            if counters.waits is None:
+                counters.waits = Latencies()
+            counters.waits.observe(ms if ms > 0 else 0, count)
 
     def work(self, queue: int, group: int, now_ms: int) -> Work:
         groups = self._work.get(queue)

@@ -1,8 +1,6 @@
 """Agenda entries due far in the future: written to blobs, read back before they are due, merged when few are left.
 
-A blob holds chunks of many agendas, each chunk entries of one stretch of one of them, with a checksum of its own that
-stands in the chunk's description (`core.agenda.Chunk`), in memory and in the snapshot. A blob that is named neither by
-the newest snapshot nor by the state can be deleted.
+A blob holds chunks of many agendas (`chunk_blobs.py`), each chunk entries of one stretch of one of them.
 """
 
 from __future__ import annotations
@@ -11,40 +9,26 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Literal
 
-import google_crc32c
-
-from penstock import limits
 from penstock.core.offsets.agenda import ENTRY_BYTES, Agenda, Chunk, Keep, Piece, Read
 from penstock.core.state import Partition, Queue, Shard
-from penstock.journal.blobs import AGENDA_MAGIC, HEADER, AgendaDescription, AgendaPart, encode_description, seal_blob
-from penstock.journal.port import Damaged, ShardJournal
-from penstock.runtime.pace import Pace
+from penstock.core.state.stored_chunk import StoredChunk
+from penstock.journal.blobs import AgendaDescription, AgendaPart
+from penstock.journal.port import ShardJournal
+from penstock.runtime import chunk_blobs
+from penstock.runtime.chunk_blobs import BLOB_BYTES_MAX, ChunkWriter, blob_sizes, sparse_blobs
 
-BLOB_BYTES_MAX = 4 * limits.MIB
-"""A blob is assembled in memory, also when blobs are merged."""
 STEP_QUEUES = 100
 """Queues without work that are passed over in one step."""
 PIECE_ENTRIES_MIN = 64
 """Fewer entries than this take less memory than the chunk that would replace them."""
-MERGE_BELOW = 0.5
-"""A blob of which a smaller share is in use is merged with others."""
-SMALL_BLOBS_MAX = 8
 VOID_ENTRIES_MIN = 4096
 """Void entries are removed if they are the majority and more than this."""
 
 
-def agenda_name(number: int) -> str:
-    return f"agenda-{number:012d}"
-
-
 def read_chunk(journal: ShardJournal, chunk: Chunk) -> bytes:
     """Raises Damaged with the blob's name and the offset."""
-    length = chunk.entries * ENTRY_BYTES
-    data = journal.read_blob(agenda_name(chunk.blob), chunk.start, length)
-    if len(data) != length or google_crc32c.value(data) != chunk.crc:
-        found = "the checksum does not match" if len(data) == length else f"{len(data)} of {length} bytes are left"
-        raise Damaged(f"{agenda_name(chunk.blob)}, offset {chunk.start}: {found}")
-    return data
+    stored = StoredChunk(chunk.blob, chunk.start, chunk.crc)
+    return chunk_blobs.read_chunk(journal.peek, "agenda", stored, chunk.entries * ENTRY_BYTES)
 
 
 class Owned:
@@ -106,22 +90,14 @@ def agenda_blobs_of(queue: Queue) -> set[int]:
 class FarEntries:
     """The housekeeper's part of it. Everything happens in steps between which others have their turn."""
 
-    def __init__(
-        self,
-        journal: ShardJournal,
-        next_number: Callable[[], int],
-        entries_min: int,
-        pace: Pace,
-        on_moved: Callable[[int], None],
-    ):
-        self._journal = journal
-        self._on_moved = on_moved
-        """Called with the number of a queue whose entries lie elsewhere now."""
-        self._next_number = next_number
-        self._pace = pace
+    def __init__(self, writer: ChunkWriter, entries_min: int, on_moved: Callable[[int], None]):
+        self._writer = writer
+        self._pace = writer.pace
         self._entries_min = entries_min
         """Fewer entries than this stay in memory."""
-        self._read: Read = partial(read_chunk, journal)
+        self._on_moved = on_moved
+        """Called with the number of a queue whose entries lie elsewhere now."""
+        self._read: Read = partial(read_chunk, writer.journal)
 
     async def tidy(self, shard: Shard) -> None:
         """Remove void entries, merge sparse blobs, write far entries to blobs."""
@@ -157,15 +133,10 @@ class FarEntries:
                 needed[chunk.blob] = needed.get(chunk.blob, 0) + chunk.entries * ENTRY_BYTES
                 if owned.mostly_void:
                     suspect.add(chunk.blob)
-        sizes = {int(name.removeprefix("agenda-")): size for name, size in await self._journal.list_blobs("agenda-")}
-        small = [blob for blob, used in needed.items() if used < BLOB_BYTES_MAX // 2]
-        chosen = [blob for blob in sorted(small) if len(small) > SMALL_BLOBS_MAX]
-        chosen += [
-            blob for blob in sorted(needed) if blob in suspect or needed[blob] < MERGE_BELOW * sizes.get(blob, 0)
-        ]
+        chosen = sparse_blobs(needed, await blob_sizes(self._writer.journal, "agenda"))
         room = BLOB_BYTES_MAX
         victims: set[int] = set()
-        for blob in dict.fromkeys(chosen):
+        for blob in dict.fromkeys([*chosen, *sorted(suspect)]):
             if needed[blob] <= room:
                 victims.add(blob)
                 room -= needed[blob]
@@ -193,28 +164,16 @@ class FarEntries:
             await self._write(batch)
 
     async def _write(self, batch: list[tuple[Owned, Piece]]) -> None:
-        number = self._next_number()
-        parts: list[bytes] = []
         about: list[AgendaPart] = []
-        chunks: list[tuple[Piece, Chunk]] = []
-        written = []
+        pieces: list[tuple[Piece, int, int]] = []
+        data: list[bytes] = []
         for owned, piece in batch:
             flat = piece.flat
             if flat is not None and not piece.splitting:
-                written.append((piece, flat, sum(flat[2::3])))
+                pieces.append((piece, len(flat) // 3, sum(flat[2::3])))
                 about.append(AgendaPart(owned.queue.path, owned.number, owned.kind, len(flat) // 3))
-        prefix = encode_description(AgendaDescription(about))
-        at = HEADER.size + len(prefix)
-        for piece, flat, messages in written:
-            data = flat.tobytes()
-            parts.append(data)
-            chunks.append((
-                piece,
-                Chunk(number, at, len(flat) // 3, messages, google_crc32c.value(data), piece.min_due),
-            ))  # fmt: skip
-            at += len(data)
-        await self._journal.put_blobs([(agenda_name(number), seal_blob(AGENDA_MAGIC, [prefix, *parts]))])
-        self._pace.begin()
-        for piece, chunk in chunks:
+                data.append(flat.tobytes())
+        places = await self._writer.write("agenda", AgendaDescription(about), data)
+        for (piece, entries, messages), (blob, start, crc) in zip(pieces, places, strict=True):
             if not piece.splitting:
-                piece.flat, piece.chunk = None, chunk
+                piece.flat, piece.chunk = None, Chunk(blob, start, entries, messages, crc, piece.min_due)

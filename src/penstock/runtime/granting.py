@@ -82,6 +82,10 @@ class Granting:
     def _read_ahead(self, runs: list[commands.LeasedRun]) -> list[tuple[int, int, int, str]]:
         """(partition, first, stop, problem) of the messages that are damaged. The others are in memory afterwards."""
         log = self._loop.log
+        if not log.pieces.all_at_hand and log.not_at_hand(runs):
+            # The lease is given. If its messages turn out to be damaged, it is released, and the next lease knows.
+            self._loop.fetch_for(runs)
+            return []
         return [
             (run.partition, *damaged)
             for run in runs
@@ -128,7 +132,8 @@ class Granting:
         return bool(granted)
 
     def serve(self, made: list[Record]) -> None:
-        for record in made:
+        """Complete the waiting leases that these records concern."""
+        for record in made if self._loop.waiters.count else ():
             queue = getattr(record, "queue", None)
             if queue is not None:
                 if isinstance(record, QueueDeleted):

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from penstock import limits
 from penstock.batch import layout
 from penstock.core.records import Published
 from penstock.runtime.index import PartitionIndex, key_prints, rows_with_print
 
 if TYPE_CHECKING:
     from penstock.runtime.log import MessageLog
+    from penstock.runtime.node_memory import NodeMemory
 
 SHIFT = 13
 BLOCK = 1 << SHIFT
@@ -45,12 +45,13 @@ class Block(NamedTuple):
 
 
 class KeyLookup:
-    def __init__(self, log: MessageLog):
+    def __init__(self, log: MessageLog, memory: NodeMemory):
         self._log = log
+        self._memory = memory
         self._blocks: dict[tuple[int, int], dict[int, Block]] = {}
         """Partition -> number of a block -> the block. Only those whose prints are all known."""
-        self._room = limits.KEY_PRINTS_BYTES_MAX // 4
-        """Prints that may still be sorted."""
+        self._sorted = 0
+        """Prints in all blocks."""
 
     def find(self, queue: int, partition: int, key: bytes, first: int) -> Iterator[tuple[Published, int] | None]:
         """(record, offset) of the stored messages with this key from `first` on, and None now and then, to yield to
@@ -110,7 +111,7 @@ class KeyLookup:
         records = self._log.records(place, stored)
         if (stored.locator, stored.skip) not in index.prints:
             prints = b"".join([key_prints(record.batch) for record in records])
-            if self._held_bytes() + len(prints) <= limits.KEY_PRINTS_BYTES_MAX:
+            if self._held_bytes() + len(prints) <= self._memory.print_bytes_each:
                 index.prints[stored.locator, stored.skip] = prints
         for record in records:
             keys = record.batch.strings(layout.KEY) if record.batch.has(layout.KEY) else []
@@ -133,10 +134,10 @@ class KeyLookup:
         sorted_anew = _sorted_block(index, number, stop)
         if sorted_anew is None:
             return block
-        room = self._room + (len(block.rows) if block is not None else 0) - len(sorted_anew.rows)
-        if room < 0:
+        count = self._sorted + len(sorted_anew.rows) - (len(block.rows) if block is not None else 0)
+        if count > self._memory.print_bytes_each // 4:
             return block
-        self._room = room
+        self._sorted = count
         self._blocks.setdefault(place, {})[number] = sorted_anew
         return sorted_anew
 
@@ -144,12 +145,12 @@ class KeyLookup:
         """Blocks below this one are not asked for any more."""
         blocks = self._blocks.get(place, {})
         for number in [number for number in blocks if number < below]:
-            self._room += len(blocks.pop(number).rows)
+            self._sorted -= len(blocks.pop(number).rows)
 
     def drop(self, place: tuple[int, int]) -> None:
         """This partition is gone."""
         for block in self._blocks.pop(place, {}).values():
-            self._room += len(block.rows)
+            self._sorted -= len(block.rows)
 
 
 def _aligned_prints(index: PartitionIndex, piece: int) -> bytes | None:

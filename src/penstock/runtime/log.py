@@ -8,12 +8,11 @@ checked against its own CRC.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from penstock import limits
 from penstock.batch import layout
+from penstock.core.commands import LeasedRun
 from penstock.core.decide.settling import ERASED
 from penstock.core.records import Published, QueueDeleted, QueuePurged
 from penstock.encryption.record_cipher import RecordCipher
@@ -21,6 +20,7 @@ from penstock.errors import Unavailable
 from penstock.journal.port import ShardJournal
 from penstock.runtime.index import SPAN_MAX, PartitionIndex, StoredPiece, key_prints
 from penstock.runtime.key_lookup import KeyLookup
+from penstock.runtime.node_memory import NodeMemory, PieceKey
 from penstock.runtime.stored import DamagedMessages, Piece, StoredPieces
 
 
@@ -32,6 +32,8 @@ class StoredRun(NamedTuple):
     stop: int
 
 
+RECORD_BYTES = 800
+"""Memory of a record in memory beyond its frame: many small messages are bounded like a few large ones."""
 _DELAYS = layout.DELAY_MS | layout.DELIVER_AT_MS
 
 
@@ -72,19 +74,22 @@ class HotRecords:
 class MessageLog:
     """The bytes of one shard's messages."""
 
-    def __init__(
-        self, journal: ShardJournal, hot_bytes: int = limits.HOT_BYTES_MAX, cipher: RecordCipher | None = None
-    ):
-        self.pieces = StoredPieces(journal, cipher)
+    def __init__(self, journal: ShardJournal, memory: NodeMemory | None = None, cipher: RecordCipher | None = None):
+        self._memory = memory or NodeMemory()
+        self._memory.join(self)
+        self.pieces = StoredPieces(journal, self._memory.read, cipher)
         self.indexes: dict[tuple[int, int], PartitionIndex] = {}
         self.ends: dict[tuple[int, int], int] = {}
         """Per partition: the offset behind the last durable message, also if its payload was dropped."""
         self._hot: dict[tuple[int, int], HotRecords] = {}
-        self._hot_order: deque[tuple[int, int]] = deque()
-        self._hot_room = hot_bytes
-        self.keys = KeyLookup(self)
+        self.keys = KeyLookup(self, self._memory)
         self.erased: set[int] = set()
         """Queues with messages whose data keys were destroyed since the start."""
+
+    def close(self) -> None:
+        """Give the memory back to the node. The log is not used any more."""
+        self._memory.leave(self)
+        self.pieces.clear()
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -105,17 +110,15 @@ class MessageLog:
             if hot_records is None:
                 hot_records = self._hot[place] = HotRecords()
             hot_records.append(record)
-            self._hot_order.append(place)
-            self._hot_room -= len(record.batch.frame)
-            while self._hot_room < 0:
-                self._cool()
+            self._memory.recent.add(self, place, len(record.batch.frame) + RECORD_BYTES)
 
-    def _cool(self) -> None:
-        place = self._hot_order.popleft()
+    def cool(self, place: tuple[int, int]) -> int:
+        """Drop the oldest record of this partition from memory; returns its bytes."""
         records = self._hot[place]
-        self._hot_room += len(records.popleft().batch.frame)
+        size = len(records.popleft().batch.frame) + RECORD_BYTES
         if not records:
             del self._hot[place]
+        return size
 
     def let_go(self, record: QueueDeleted | QueuePurged) -> None:
         """Nothing that was stored in this queue before will be asked for again."""
@@ -134,10 +137,7 @@ class MessageLog:
         """Data keys of these queues were destroyed: keep none of their messages in memory."""
         self.erased |= set(queues)
         self.pieces.clear()
-        for place in [place for place in self._hot if place[0] in self.erased]:
-            records = self._hot.pop(place)
-            self._hot_room += sum(len(record.batch.frame) for record in records.since(records.first_offset()))
-        self._hot_order = deque(place for place in self._hot_order if place in self._hot)
+        self._memory.recent.forget(self, lambda place: place[0] in self.erased)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -191,14 +191,51 @@ class MessageLog:
 
         return find
 
+    def not_at_hand(self, runs: list[LeasedRun], ahead_bytes: int = 0) -> list[PieceKey]:
+        """The pieces with messages of these runs that have to be fetched, and up to so many bytes behind them."""
+        if self.pieces.all_at_hand:
+            return []
+        found: dict[PieceKey, None] = {}
+        for run in runs:
+            place = (run.queue, run.partition)
+            hot, index = self._hot.get(place), self.indexes.get(place)
+            stop = run.first + run.count if not hot else min(run.first + run.count, hot.first_offset())
+            piece = index.at(run.first) if index is not None else 0
+            room = ahead_bytes
+            while index is not None and piece < len(index):
+                if index.firsts[piece] >= stop:
+                    room -= index.lengths[piece] if found else ahead_bytes
+                    if room <= 0:
+                        break
+                key = self._key(place, piece)
+                if not self.pieces.is_at_hand(key):
+                    found[key] = None
+                piece += 1
+        return list(found)
+
+    def _key(self, place: tuple[int, int], piece: int) -> PieceKey:
+        index = self.indexes[place]
+        return (*place, index.locators[piece], index.skips[piece], index.lengths[piece])
+
+    def check_stored(self, runs: list[LeasedRun]) -> None:
+        """Raise DamagedMessages if one of these messages is damaged, Unavailable if it is not stored any more."""
+        for run in runs:
+            found = sum(
+                stop - first for _, first, stop in self.runs(run.queue, run.partition, run.first, run.first + run.count)
+            )
+            if found < run.count:
+                raise Unavailable("the messages were removed while they were read", retry_after_ms=100)
+
     def damaged(self, queue: int, partition: int, first: int, stop: int) -> Iterator[tuple[int, int, str]]:
         """Read `[first, stop)` ahead: (first, stop, problem) of what of it is damaged, or `ERASED`. Costs nothing for
         messages that are in memory."""
         hot = self._hot.get((queue, partition))
         index = self.indexes.get((queue, partition))
         stop = min(stop, hot.first_offset()) if hot else stop
-        piece = index.at(first) if index is not None and first < stop else 0
-        while index is not None and piece < len(index) and index.firsts[piece] < stop:
+        if index is None or first >= stop:
+            return
+        piece = index.at(first)
+        while piece < len(index) and index.firsts[piece] < stop:
             begin, end = max(first, index.firsts[piece]), min(stop, index.ends[piece])
             found = self._load((queue, partition), piece)
             for lost, after in found.erased:
@@ -220,6 +257,8 @@ class MessageLog:
             # Where an order scatters what it gives, one message at a time is asked about.
             if piece == len(index) or first < index.firsts[piece]:
                 return stop, 0
+            if not self.pieces.all_at_hand and not self.pieces.is_at_hand(self._key((queue, partition), piece)):
+                return stop, min(room, index.lengths[piece])  # it is fetched whole
             return stop, min(room, index.sizes[piece] // (index.ends[piece] - index.firsts[piece]) + 1)
         while piece < len(index) and index.firsts[piece] < stop:
             begin, end = max(first, index.firsts[piece]), min(stop, index.ends[piece])

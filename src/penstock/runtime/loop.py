@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,7 @@ from penstock.runtime.counters import Counters
 from penstock.runtime.far import read_chunk
 from penstock.runtime.granting import Granting
 from penstock.runtime.log import MessageLog
+from penstock.runtime.node_memory import PieceKey
 from penstock.runtime.shard_timer import ShardTimer
 from penstock.runtime.waiters import Waiters
 from penstock.runtime.watchers import Watchers
@@ -49,6 +50,10 @@ PUBLISHING = frozenset({commands.Publish, commands.RedriveLetters, commands.Tran
 """Commands that make the log grow. They are refused while the disk is short of space."""
 LATE_MS = 50
 """A timer that fires later than this was held up: the process or its disk was stalled."""
+READ_AHEAD_BYTES = 1 * limits.MIB
+"""Bytes behind the messages of a lease that are fetched with them, if they have to be fetched."""
+FETCH_PAUSE_S_MIN, FETCH_PAUSE_S_MAX = 0.02, 1.0
+"""The pause before a fetch that failed is tried again."""
 FULL_PAUSE_S = 1.0
 """The pause after a commit that found no space at all. The next one would fail too, and read the journal once more."""
 
@@ -96,8 +101,16 @@ class ShardLoop:
         self._readers: dict[tuple[int, int], list[asyncio.Future[None]]] = {}
         self.watchers = Watchers()
         self.commits = GroupCommit(
-            journal, writer, clock, on_durable=self._release, on_refused=self._start_over, on_failed=self.fail
+            journal,
+            writer,
+            clock,
+            on_durable=self._release,
+            on_refused=self._start_over,
+            on_failed=self.fail,
+            is_at_hand=lambda entry: not self.log.not_at_hand(entry.leased),
         )
+        self._fetching: set[asyncio.Future[None]] = set()
+        """Fetches of messages that replies need."""
         self._events = asyncio.get_running_loop()
         self._space_check: asyncio.Future[None] | None = None
         self._timer = ShardTimer(clock, self._on_timer)
@@ -182,10 +195,6 @@ class ShardLoop:
         entry.cut = cut
         self.commits.add(entry)
         return pending
-
-    def commit_now(self) -> None:
-        """Commit inline if no other command is expected (`GroupCommit.commit_now`)."""
-        self.commits.commit_now()
 
     @property
     def suspended(self) -> str | None:
@@ -346,7 +355,8 @@ class ShardLoop:
                     if not reader.done():
                         reader.set_result(None)
                 self.watchers.note(record)
-            self.watchers.note_emptied(entry.emptied)
+            if entry.emptied:
+                self.watchers.note_emptied(entry.emptied)
             at += entry.size
         for entry in entries:
             if entry.cut is not None:
@@ -360,7 +370,46 @@ class ShardLoop:
         if self.on_facts is not None and parts:
             self.on_facts(parts)
 
+    def fetch_for(self, runs: list[commands.LeasedRun]) -> None:
+        """Fetch the messages of a lease while its record is written, and some of those that follow."""
+        if keys := self.log.not_at_hand(runs, ahead_bytes=READ_AHEAD_BYTES):
+            self._in_background(self._fetch(keys))
+
+    async def _fetch(self, keys: list[PieceKey]) -> None:
+        with contextlib.suppress(Unavailable):  # the reply asks again
+            await self.log.pieces.fetch(keys)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._fetching.add(task)
+        task.add_done_callback(self._fetching.discard)
+
     def _send(self, entry: CommitEntry) -> None:
+        """Send a reply that is durable, as soon as its messages are in memory."""
+        if entry.leased and not entry.prepared and entry.completion is not None and self.log.not_at_hand(entry.leased):
+            self._in_background(self._send_when_fetched(entry))
+        else:
+            self._send_now(entry)
+
+    async def _send_when_fetched(self, entry: CommitEntry) -> None:
+        pause_s = FETCH_PAUSE_S_MIN
+        try:
+            while (keys := self.log.not_at_hand(entry.leased)) and self.failed is None:
+                try:
+                    await self.log.pieces.fetch(keys)
+                except Unavailable:  # the lease is given: its reply waits for the store, as commits do
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, FETCH_PAUSE_S_MAX)
+            self.log.check_stored(entry.leased)
+        except Unavailable as error:
+            self._replying.pop(entry, None)
+            if entry.completion is not None:
+                entry.completion.fail(error)
+            self.give_back(entry.reply)
+        else:
+            self._send_now(entry)
+
+    def _send_now(self, entry: CommitEntry) -> None:
         completion = entry.completion
         self._replying.pop(entry, None)
         if entry.leased and completion is not None and not completion.cancelled():
@@ -451,6 +500,7 @@ class ShardLoop:
         self.stop_waiting()
         self._shut = True
         await self.commits.idle.wait()
+        await asyncio.gather(*self._fetching, return_exceptions=True)
         self._timer.stop()
         await asyncio.sleep(0)  # coroutines whose replies were sent just now still read from the journal
         self.commits.stop()

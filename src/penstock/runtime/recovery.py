@@ -8,24 +8,27 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock import limits
 from penstock.core import snapshot
 from penstock.core.apply import apply
 from penstock.core.offsets.agenda import ENTRY_BYTES, Read
 from penstock.core.rebuild import end_replay
 from penstock.core.records import GroupCreated, Published, QueueDeleted, QueuePurged
-from penstock.core.snapshot import ReadIds
 from penstock.core.state import Queue, Shard
+from penstock.core.state.stored_chunk import ReadStored
 from penstock.encryption.record_cipher import RecordCipher
 from penstock.journal.blobs import decode_snapshot
 from penstock.journal.codec import PREFIX, UnknownRecord, decode
 from penstock.journal.frame import HEADER, FrameWriter
-from penstock.journal.port import Damaged, EngineError, ShardJournal
-from penstock.runtime.far import agenda_blobs_of, agenda_name, agendas_of, read_chunk
+from penstock.journal.port import Damaged, EngineError, Place, ShardJournal
+from penstock.runtime import chunk_blobs
+from penstock.runtime.chunk_blobs import Peek, blob_name
+from penstock.runtime.far import agenda_blobs_of, agendas_of, read_chunk
 from penstock.runtime.index import PartitionIndex
 from penstock.runtime.log import MessageLog
+from penstock.runtime.node_memory import NodeMemory
 from penstock.runtime.stored import segment_name
-from penstock.runtime.stored_ids import id_blobs_of, read_ids
+from penstock.runtime.stored_ids import id_blobs_of
+from penstock.runtime.stored_letters import letter_blobs_of
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -45,7 +48,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     marks: list[Mark]
     next_segment: int
     named_blobs: set[int]
-    """Numbers of the blobs of agenda entries and client ids that it names."""
+    """Numbers of the blobs with chunks of state that it names."""
     sealed: int = 0
     """Up to this frame the journal may be left behind."""
 
@@ -65,7 +68,7 @@ class Recovered(NamedTuple):
 
 
 async def recover(
-    journal: ShardJournal, node: bytes, *, hot_bytes: int | None = None, cipher: RecordCipher | None = None
+    journal: ShardJournal, node: bytes, memory: NodeMemory | None = None, cipher: RecordCipher | None = None
 ) -> Recovered:
     """Raises Damaged if the journal does not add up; then nothing may be served from it.
 
@@ -75,20 +78,24 @@ async def recover(
     collected = gc.isenabled()
     gc.disable()
     try:
-        return await _recover(journal, node, hot_bytes, cipher)
+        return await _recover(journal, node, memory, cipher)
     finally:
         if collected:
             gc.enable()
 
 
-async def _recover(journal: ShardJournal, node: bytes, hot_bytes: int | None, cipher: RecordCipher | None) -> Recovered:
-    log = MessageLog(journal, limits.HOT_BYTES_MAX if hot_bytes is None else hot_bytes, cipher)
+async def _recover(
+    journal: ShardJournal, node: bytes, memory: NodeMemory | None, cipher: RecordCipher | None
+) -> Recovered:
+    log = MessageLog(journal, memory, cipher)
     start = Snapshot(0, b"", Shard(), {}, [], 1, set())
     start.shard.replaying = True
     read = partial(read_chunk, journal)
-    start_name = ""
-    for start_name, size in (await journal.list_blobs("snapshot-"))[-1:]:
-        start = load_snapshot(start_name, journal.read_blob(start_name, 0, size), partial(read_ids, journal))
+    head = await journal.head()
+    start_name = "" if head is None else head.snapshot
+    if head is not None:
+        (data,) = await journal.fetch([Place(start_name, 0, await _size_of(journal, start_name))])
+        start = load_snapshot(start_name, data, partial(chunk_blobs.read_chunk, await _chunk_blobs(journal)))
     index, shard = start.index, start.shard
     log.indexes.update(start.pieces)
     if journal.tail.index < index:
@@ -119,7 +126,31 @@ async def _recover(journal: ShardJournal, node: bytes, hot_bytes: int | None, ci
     return Recovered(shard, log, writer, start.marks, start.next_segment, start.named_blobs, start.sealed, replayed)
 
 
-def load_snapshot(name: str, data: bytes, read: ReadIds) -> Snapshot:
+async def _size_of(journal: ShardJournal, name: str) -> int:
+    size = dict(await journal.list_blobs(name)).get(name)
+    if size is None:
+        raise Damaged(f"{name}, offset 0: the shard starts from this snapshot, but the blob is missing")
+    return size
+
+
+async def _chunk_blobs(journal: ShardJournal) -> Peek:
+    """A function that reads the blobs of client ids and dead letters. A snapshot names parts of them in no order, so
+    they are fetched whole if they are not at hand."""
+    if journal.traits.read_ms == 0:
+        return journal.peek
+    blobs = [*await journal.list_blobs("ids-"), *await journal.list_blobs("letters-")]
+    fetched = await journal.fetch([Place(name, 0, size) for name, size in blobs])
+    known = {name: data for (name, _), data in zip(blobs, fetched, strict=True)}
+
+    def peek(name: str, skip: int, length: int) -> bytes:
+        if name not in known:
+            raise FileNotFoundError(name)
+        return known[name][skip : skip + length]
+
+    return peek
+
+
+def load_snapshot(name: str, data: bytes, read: ReadStored) -> Snapshot:
     """Raises Damaged with the blob's name, whatever is wrong with it."""
     values = decode_snapshot(name, data)
     try:
@@ -145,7 +176,7 @@ def load_snapshot(name: str, data: bytes, read: ReadIds) -> Snapshot:
 
 def named_by(queue: Queue) -> frozenset[int]:
     """Blobs that the state of a queue is spread over."""
-    return frozenset(agenda_blobs_of(queue) | id_blobs_of(queue))
+    return frozenset(agenda_blobs_of(queue) | id_blobs_of(queue) | letter_blobs_of(queue))
 
 
 async def _check_pieces(journal: ShardJournal, log: MessageLog) -> None:
@@ -171,7 +202,7 @@ async def _check_agendas(journal: ShardJournal, shard: Shard) -> None:
     sizes = dict(await journal.list_blobs("agenda-"))
     for owned in (owned for queue in shard.queues.values() for owned in agendas_of(queue)):
         for chunk in owned.agenda.chunks():
-            name = agenda_name(chunk.blob)
+            name = blob_name("agenda", chunk.blob)
             if sizes.get(name, -1) < chunk.start + chunk.entries * ENTRY_BYTES:
                 found = f"ends after {sizes[name]} bytes" if name in sizes else "is missing"
                 raise Damaged(f"{name}, offset {chunk.start}: due times are stored here, but the blob {found}")

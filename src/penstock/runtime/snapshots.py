@@ -172,10 +172,10 @@ class Snapshots:
         if image.length > COPY_BYTES:
             return None
         try:
-            data = self._loop.journal.read_blob(self._last, image.start, image.length)
+            data = self._loop.journal.peek(self._last, image.start, image.length)
         except (EngineError, OSError):
             return None
-        return data if google_crc32c.value(data) == image.crc else None
+        return data if data is not None and google_crc32c.value(data) == image.crc else None
 
     # -- the rest -----------------------------------------------------------------------------------------------------
 

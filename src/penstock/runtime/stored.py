@@ -6,20 +6,47 @@ not take its neighbours away. A read that the disk refuses is no damage: it is t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from penstock import limits
 from penstock.core.records import EncryptedPublished, Published
 from penstock.encryption.record_cipher import DecryptedRecord, NotDecrypted, RecordCipher
 from penstock.errors import Unavailable
 from penstock.journal.codec import PREFIX, UnknownRecord, decode_at
-from penstock.journal.port import Damaged, ShardJournal
+from penstock.journal.port import Damaged, EngineError, Place, ShardJournal, Source
+from penstock.runtime.node_memory import PieceKey, ReadPieces
+
+T = TypeVar("T")
 
 
 class DamagedMessages(Unavailable):
     """Stored messages that cannot be read again. The text names the file and the offset."""
+
+
+class NotAtHand(Unavailable):
+    """Stored messages that have to be fetched before they can be read: await `fetch`, then read again."""
+
+    def __init__(self, pieces: StoredPieces, keys: list[PieceKey]):
+        super().__init__("the messages are being read from the store", retry_after_ms=100)
+        self._pieces = pieces
+        self._keys = keys
+
+    async def fetch(self) -> None:
+        """Raises Unavailable if the store cannot be reached."""
+        await self._pieces.fetch(self._keys)
+
+
+async def when_at_hand(read: Callable[[], T]) -> T:
+    """The result of `read`, which is called again after each fetch of messages that it did not find at hand. It must
+    have no effect before it returns."""
+    while True:
+        try:
+            return read()
+        except NotAtHand as missing:
+            await missing.fetch()
 
 
 class Piece(NamedTuple):
@@ -35,45 +62,75 @@ class Piece(NamedTuple):
 class StoredPieces:
     """The pieces of one shard's journal and segments. Those that were read last stay in memory, up to a bound."""
 
-    def __init__(self, journal: ShardJournal, cipher: RecordCipher | None = None):
+    def __init__(self, journal: ShardJournal, cached: ReadPieces, cipher: RecordCipher | None = None):
         self._journal = journal
         self._cipher = cipher
-        self._cached: dict[tuple[int, int, int, int, int], Piece] = {}
-        """The one that was read longest ago first."""
-        self._room = limits.LAST_READ_BYTES_MAX
+        self._cached = cached
+        self.all_at_hand = journal.traits.read_ms == 0
+        """True if no piece ever has to be fetched."""
+        self._fetching: dict[PieceKey, asyncio.Future[None]] = {}
         self.read_errors = 0
         """Reads that the disk refused, since the start."""
 
     def read(self, place: tuple[int, int], locator: int, skip: int, length: int) -> Piece:
-        """Raises Unavailable if the disk refuses to read."""
+        """Raises Unavailable if the disk refuses to read, and NotAtHand if the piece has to be fetched first."""
         key = (*place, locator, skip, length)
-        found = self._cached.pop(key, None)
+        found = self._cached.get(self, key)
         if found is None:
             found = self._read(place, locator, skip, length)
-            self._room -= length
-            while self._room < 0 and self._cached:
-                oldest = next(iter(self._cached))
-                del self._cached[oldest]
-                self._room += oldest[4]
-        self._cached[key] = found
+            self._cached.put(self, key, found)
         return found
 
-    def raw(self, locator: int, skip: int, length: int) -> bytes:
+    def is_at_hand(self, key: PieceKey) -> bool:
+        return self.all_at_hand or self._cached.has(self, key) or self._peek(*key[2:]) is not None
+
+    async def fetch(self, keys: Sequence[PieceKey]) -> None:
+        """Bring these pieces into memory. Raises Unavailable if the store cannot be reached."""
+        wanted = [key for key in keys if key not in self._fetching and not self._cached.has(self, key)]
+        others = [self._fetching[key] for key in keys if key in self._fetching]
+        if wanted:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._fetching.update(dict.fromkeys(wanted, done))
+            try:
+                await self._fetch(wanted)
+            finally:
+                for key in wanted:
+                    del self._fetching[key]
+                done.set_result(None)
+        for each in others:
+            await asyncio.shield(each)
+
+    async def _fetch(self, keys: list[PieceKey]) -> None:
+        places = [Place(self._source(locator), skip, length) for _, _, locator, skip, length in keys]
+        try:
+            found = await self._journal.fetch(places)
+        except EngineError as error:
+            self.read_errors += 1
+            raise Unavailable(f"the store cannot be read now: {error}", retry_after_ms=1_000) from error
+        for key, data in zip(keys, found, strict=True):
+            self._cached.put(self, key, self._decode(key[:2], *key[2:], data))
+
+    async def raw(self, locator: int, skip: int, length: int) -> bytes:
         """The unchecked bytes; zeros for those that are missing."""
         try:
-            return self._bytes(locator, skip, length).ljust(length, b"\0")
+            data = self._peek(locator, skip, length)
+            if data is None:
+                data = (await self._journal.fetch([Place(self._source(locator), skip, length)]))[0]
+            return data.ljust(length, b"\0")
         except Damaged:
             return bytes(length)
 
     def clear(self) -> None:
-        self._cached.clear()
-        self._room = limits.LAST_READ_BYTES_MAX
+        self._cached.forget(self)
 
     def _read(self, place: tuple[int, int], locator: int, skip: int, length: int) -> Piece:
         try:
-            data = self._bytes(locator, skip, length)
+            data = self._bytes(place, locator, skip, length)
         except Damaged as error:
             return Piece([], str(error))
+        return self._decode(place, locator, skip, length, data)
+
+    def _decode(self, place: tuple[int, int], locator: int, skip: int, length: int, data: bytes) -> Piece:
         at, records, problem, erased = 0, list[Published](), "", list[tuple[int, int]]()
         while at < len(data):
             try:
@@ -100,11 +157,21 @@ class StoredPieces:
             raise NotDecrypted("the server has no encryption key")
         return self._cipher.decrypt(record)
 
-    def _bytes(self, locator: int, skip: int, length: int) -> bytes:
+    def _bytes(self, place: tuple[int, int], locator: int, skip: int, length: int) -> bytes:
+        data = self._peek(locator, skip, length)
+        if data is None:
+            missing = NotAtHand(self, [(*place, locator, skip, length)])
+            # For callers that only pass the error on: the next attempt finds the messages.
+            asyncio.ensure_future(missing.fetch()).add_done_callback(_ignore)
+            raise missing
+        return data
+
+    def _source(self, locator: int) -> Source:
+        return locator if locator > 0 else segment_name(-locator)
+
+    def _peek(self, locator: int, skip: int, length: int) -> bytes | None:
         try:
-            if locator > 0:
-                return self._journal.read(locator, skip, length)
-            return self._journal.read_blob(segment_name(-locator), skip, length)
+            return self._journal.peek(locator if locator > 0 else segment_name(-locator), skip, length)
         except FileNotFoundError:
             raise Damaged(f"{self.where(locator, skip)}: the file is missing") from None
         except OSError as error:
@@ -130,6 +197,12 @@ def _next_record(data: bytes, after: int) -> int:
                 continue
             return at
     return len(data)
+
+
+def _ignore(fetch: asyncio.Future[None]) -> None:
+    """Every caller that needs the messages asks for itself, and meets the same failure."""
+    if not fetch.cancelled():
+        fetch.exception()
 
 
 @lru_cache(maxsize=1_024)

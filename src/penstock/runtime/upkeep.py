@@ -4,7 +4,7 @@ None of it is on the path of a message. A round has these steps:
 
 1. *Retention*: in queues of mode `keep`, messages beyond the limits are removed; dead letters are pruned.
 2. *Dead pieces*: stored pieces without live messages are forgotten.
-3. *Sealing*: live messages in old journal files move into segments of their partition (`sealing.py`). Segments that are
+3. *Sealing*: live messages in old journal files move into segments (`sealing.py`). Segments that are
    mostly dead are rewritten with them.
 4. *Far entries*: delays and expiries that are due in an hour or later are written to blobs (`far.py`).
 5. *Snapshot*: the state, and the place of every message, after one exact journal frame (`snapshots.py`).
@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock import limits
@@ -29,18 +30,20 @@ from penstock.core.commands import EndHold, PruneLetters, TrimPartition
 from penstock.core.state.holds import journal_held_from
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.blobs import SNAPSHOT_MAGIC
-from penstock.journal.port import EngineError, OutOfSpace
+from penstock.journal.port import Ambiguous, EngineError, Head, OutOfSpace, StoreUnavailable
+from penstock.runtime.chunk_blobs import KINDS, ChunkWriter, blob_name, blob_sizes
 from penstock.runtime.far import FarEntries
 from penstock.runtime.holding import spanned_bytes
 from penstock.runtime.loop import ShardLoop
 from penstock.runtime.pace import Pace
 from penstock.runtime.recovery import Mark, named_by
 from penstock.runtime.retention import first_kept
-from penstock.runtime.sealing import UNLIMITED, Sealer
+from penstock.runtime.sealing import STEP_LOCATORS, UNLIMITED, Sealer
 from penstock.runtime.snapshots import ShardReloaded, Snapshots
 from penstock.runtime.space import survey
-from penstock.runtime.stored import segment_name
+from penstock.runtime.stored import segment_name, when_at_hand
 from penstock.runtime.stored_ids import StoredIds
+from penstock.runtime.stored_letters import StoredLetters
 
 RETENTION_EVERY_S = 30.0
 LOOK_EVERY_S = 1.0
@@ -52,6 +55,7 @@ RECLAIM_BYTES = 32 * limits.MIB
 RECLAIM_WHEN_SHORT_BYTES = 1 * limits.MIB
 TIGHT_BYTES = 4 * limits.JOURNAL_SEGMENT_BYTES
 """With less room than this a round also shortens the journal, as far as there is room for the copies."""
+RETRY_STORE_S = 1.0
 RETRY_WHEN_SHORT_S = 2.0
 """On a full disk a round is tried this often, whatever the estimate says, if there were commits since the last one."""
 SPARED_SHARE = 20
@@ -60,8 +64,6 @@ COPIED_SHARE_MAX = 0.9
 """A nearly full disk gains too little from removing a journal file if more of it than this has to be copied."""
 STEP_QUEUES = 100
 """Queues whose blobs are looked up in one step."""
-STEP_LOCATORS = 20_000
-"""Locators of stored pieces that are looked at in one step."""
 ROLL_BYTES_MIN = 64 * limits.KIB
 """A smaller current journal file is not worth a new one."""
 
@@ -81,6 +83,7 @@ class Upkeep:
         kept: int,
         far_entries: int,
         stored_ids: int,
+        stored_letters: int,
         slice_queues: int,
         pace: Pace,
         shard_changed: bool,
@@ -92,14 +95,16 @@ class Upkeep:
         """Places in the journal up to which live messages may be sealed, oldest first."""
         self._next_segment = next_segment
         self._named_blobs = named_blobs
-        """Blobs of agenda entries and client ids that the newest snapshot names."""
+        """Blobs with chunks of state that the newest snapshot names."""
         self._sealed = sealed
         """Up to this frame the journal is needed neither to find a message nor to start again."""
         self._pace = pace
         self._sealer = Sealer(loop, pace, self._take_number)
         self._snapshots = Snapshots(loop, pace, slice_queues)
-        self._far = FarEntries(loop.journal, self._take_number, far_entries, pace, self._snapshots.forget)
-        self._ids = StoredIds(loop.journal, self._take_number, stored_ids, pace, self._snapshots.forget)
+        writer = ChunkWriter(loop.journal, self._take_number, pace)
+        self._far = FarEntries(writer, far_entries, self._snapshots.forget)
+        self._ids = StoredIds(writer, stored_ids, self._snapshots.forget)
+        self._letters = StoredLetters(writer, stored_letters, self._snapshots.forget)
         self._every_bytes = every_bytes
         self._kept = kept
         self._changed = shard_changed
@@ -176,6 +181,10 @@ class Upkeep:
             except (OutOfSpace, DiskFull):
                 begun = True
                 self._on_trouble("upkeep found the disk full; the next round tries again")
+            except (StoreUnavailable, Ambiguous) as error:
+                self._on_trouble(f"upkeep waits for the store: {error}")
+                await asyncio.sleep(RETRY_STORE_S)
+                self._due.set()
             except EngineError:
                 return  # the loop meets the same failure and reports it
             except Unavailable as error:
@@ -335,7 +344,7 @@ class Upkeep:
                     await self._snapshot(self._sealed)
                     if self._loop.log is log:
                         await self._remove_leftovers()
-            except (OutOfSpace, DiskFull, ShardReloaded):
+            except (OutOfSpace, DiskFull, ShardReloaded, StoreUnavailable, Ambiguous):
                 pass  # the journal has everything; the next start is only slower
 
     # -- retention ----------------------------------------------------------------------------------------------------
@@ -368,7 +377,9 @@ class Upkeep:
         loop = self._loop
         self._sealer.begin()
         async for queue, number, partition, _ in self._sealer.indexed():
-            start = first_kept(loop.log, queue, number, queue.config.retention, loop.now_ms())
+            start = await when_at_hand(
+                partial(first_kept, loop.log, queue, number, queue.config.retention, loop.now_ms())
+            )
             if start > partition.start:
                 try:
                     await loop.submit(TrimPartition(queue.number, number, start))
@@ -395,6 +406,7 @@ class Upkeep:
     async def _snapshot(self, sealed: int) -> None:
         """The state after one exact frame: everything decided so far, and a cut in the journal right behind it."""
         await self._ids.store(self._loop.shard)
+        await self._letters.store(self._loop.shard)
 
         def describe(index: int, locator: int) -> dict[str, Any]:
             if locator:
@@ -406,6 +418,7 @@ class Upkeep:
         # The number behind the index tells apart two snapshots of one frame whose messages lie in different places.
         name = f"snapshot-{index:020d}-{self._take_number():012d}"
         self._snapshot_bytes = await self._sealer.put_blob(name, SNAPSHOT_MAGIC, parts)
+        await self._loop.journal.commit_head(Head(name, index))
         self._snapshots.written(name, images)
         self._changed = self._loop.durable_index > index
         self._named_blobs = set().union(*(image.named for image in images.values()))
@@ -426,11 +439,12 @@ class Upkeep:
         return found
 
     async def _remove_leftovers(self) -> None:
-        """Remove blobs that the newest snapshot does not need: older snapshots, segments and agenda entries."""
+        """Remove blobs that the newest snapshot does not need: older snapshots, segments and chunks of state."""
         journal = self._loop.journal
-        snapshots = await journal.list_blobs("snapshot-")
-        await journal.delete_blobs([name for name, _ in snapshots[:-1]])
-        self._snapshot_bytes = snapshots[-1][1] if snapshots else 0
+        snapshots, head = dict(await journal.list_blobs("snapshot-")), await journal.head()
+        if head is not None:
+            self._snapshot_bytes = snapshots.pop(head.snapshot, 0)
+        await journal.delete_blobs(list(snapshots))
         named = {segment_name(-locator) for locator in await self._locators() if locator < 0}
         segments = dict(await journal.list_blobs("segment-"))
         gone = [
@@ -443,6 +457,6 @@ class Upkeep:
             in_use |= named_by(queue)
             if not count % STEP_QUEUES:
                 await self._pace.yield_to_loop()
-        for prefix in ("agenda-", "ids-"):
-            stored = await journal.list_blobs(prefix)
-            await journal.delete_blobs([name for name, _ in stored if int(name.removeprefix(prefix)) not in in_use])
+        for kind in KINDS:
+            stored = await blob_sizes(journal, kind)
+            await journal.delete_blobs([blob_name(kind, number) for number in stored if number not in in_use])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
-from penstock.server.terminal import EXIT_REFUSED, URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show
+from penstock.server.terminal import EXIT_REFUSED, Output, OutputOption, remote_command, show
 
 ENTRIES = Listing(
     "entries", ("sequence", "at_ms", "actor_kind", "actor", "address", "operation", "object", "result", "request")
@@ -19,18 +19,17 @@ audit = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="The aud
 
 
 @audit.command()
+@remote_command(ENTRIES)
 def tail(
+    remote: Remote,
     after: Annotated[int | None, typer.Option(min=0, help="Begin behind this entry, not with the newest.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Most entries.")] = 100,
-    output: OutputOption = Output.table,
-    url: Url = URL_DEFAULT,
-) -> None:
+) -> Any:
     """Show the newest entries of the audit trail, oldest first.
 
     Example: penstock audit tail --limit 20
     """
-    with errors_in_one_line():
-        show(Remote(url).get("/v1/audit", after=after, limit=limit), output, ENTRIES)
+    return remote.ask("audit", after=after, limit=limit)
 
 
 @audit.command()
@@ -47,10 +46,9 @@ def verify(
     from penstock.errors import InvalidRequest
     from penstock.server.audit_log import verify as follow
 
-    with errors_in_one_line():
-        try:
-            found = follow(file)
-        except OSError as error:
-            raise InvalidRequest(f"cannot read {file}: {error.strerror or error}") from None
-        show({"entries": found.entries, "newest": found.newest, "problem": found.problem or None}, output)
+    try:
+        found = follow(file)
+    except OSError as error:
+        raise InvalidRequest(f"cannot read {file}: {error.strerror or error}") from None
+    show({"entries": found.entries, "newest": found.newest, "problem": found.problem or None}, output)
     raise typer.Exit(EXIT_REFUSED if found.problem else 0)

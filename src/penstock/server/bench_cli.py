@@ -47,7 +47,7 @@ def bench(
 
     Example: penstock bench --seconds 10 --size 1000
     """
-    Remote(url).get("/healthz")
+    Remote(url).ask("health")
     figures = asyncio.run(_measure(url, Load(seconds, size, batch, callers)))
     answer = {"url": url, "size": size, "figures": figures}
     show(answer, output, FIGURES)

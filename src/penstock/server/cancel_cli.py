@@ -28,7 +28,7 @@ def cancel(remote: Remote, queue: QueueArgument, ids: Ids = None, key: Key = Non
 
     Example: penstock cancel orders --key user-42
     """
-    return remote.call("POST", "/v1/cancel", body={"queue": queue, **_chosen(ids, key)})
+    return remote.ask("cancel", queue=queue, **_chosen(ids, key))
 
 
 @remote_command(RESULTS, is_refusal=lambda answer: not answer["rescheduled"])
@@ -54,7 +54,7 @@ def reschedule(
         when = {"delay_ms": milliseconds("delay", delay, limits.DELAY_MS_MAX)}
     else:
         raise typer.BadParameter("give one of --delay and --at")
-    return remote.call("POST", "/v1/reschedule", body={"queue": queue, **chosen, **when})
+    return remote.ask("reschedule", queue=queue, **chosen, **when)
 
 
 def _chosen(ids: list[str] | None, key: str | None) -> dict[str, Any]:

@@ -14,21 +14,21 @@ _DEFAULT = "default/"
 
 
 def complete_queue(ctx: Any, incomplete: str) -> list[str]:
-    names = [_short(entry["queue"]) for entry in _listed(ctx, "/v1/queues", "queues", limit=500)]
+    names = [_short(entry["queue"]) for entry in _listed(ctx, "list_queues", "queues", limit=500)]
     return sorted(name for name in names if name.startswith(incomplete))
 
 
 def complete_running_redrive(ctx: Any, incomplete: str) -> list[str]:
     """Ids of the running redrives of the queue that precedes the argument."""
-    redrives = _listed(ctx, "/v1/dlq/redrives", "redrives", queue=ctx.params.get("queue"))
+    redrives = _listed(ctx, "redrives", "redrives", queue=ctx.params.get("queue"))
     names = [entry["redrive_id"] for entry in redrives if entry["status"] == "running"]
     return sorted(name for name in names if name.startswith(incomplete))
 
 
-def _listed(ctx: Any, path: str, entries: str, **query: object) -> list[dict[str, Any]]:
+def _listed(ctx: Any, operation: str, entries: str, **fields: object) -> list[dict[str, Any]]:
     url = ctx.params.get("url") or os.environ.get("PENSTOCK_URL") or URL_DEFAULT
     try:
-        found: list[dict[str, Any]] = Remote(url, timeout_s=TIMEOUT_S).get(path, **query)[entries]
+        found: list[dict[str, Any]] = Remote(url, timeout_s=TIMEOUT_S).ask(operation, **fields)[entries]
     except Exception:  # an error message would break the line that the user is typing
         return []
     return found

@@ -4,44 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import importlib
 import importlib.util
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.analytics.directory import lake_directory
-from penstock.broker.series import MemoryBlocks
 from penstock.broker.service import Broker
-from penstock.broker.vault import Vault
 from penstock.clock import Clock, SystemClock
-from penstock.dashboard import DashboardSite
+from penstock.dashboard import DashboardSite, SiteOptions
 from penstock.encryption.master_keys import EncryptionKeyError
-from penstock.engines import open_engine
+from penstock.engines import open_engine, without_password
 from penstock.errors import InvalidRequest, Unavailable
 from penstock.journal.port import Engine, EngineError, Failed
 from penstock.logs import get_logger
-from penstock.runtime.host import open_shard
 from penstock.runtime.loop import ShardLoop
 from penstock.server.audit_log import NAME as AUDIT_NAME
 from penstock.server.audit_log import AuditLog
 from penstock.server.auth import open_authenticator, watch_credentials
 from penstock.server.config import ConfigError, DiskFailed, Settings, StoreRefused
-from penstock.server.keyfile import WEBHOOK_KEY_NAME, private_key
-from penstock.server.malloc import MallocTrim
+from penstock.server.log_levels import LogLevels, watch_slow_operations
 from penstock.server.master_key_file import read_master_keys
-from penstock.server.series_files import SeriesFiles
+from penstock.server.shards import count_shards, open_shards
 from penstock.server.storage import DataDirectory
 from penstock.transports.auth import Authenticator
 from penstock.transports.http import HttpApp
 from penstock.transports.http.edge import Edge
 from penstock.transports.webhooks.deliverer import WebhookDeliverer
 from penstock.transports.webhooks.guard import Guard, parse_networks
-from penstock.transports.webhooks.lazy_sender import LazySender
+from penstock.transports.webhooks.lazy_sender import LazySender, SenderProtocol
 from penstock.transports.websocket import WebSockets
 from penstock.transports.websocket.connection import ProtocolSpec
 from penstock.transports.websocket.gate import WebSocketGate
+
+if TYPE_CHECKING:
+    from penstock.server.tracing import ServerTracing
 
 _log = get_logger("penstock.server")
 
@@ -64,6 +64,7 @@ class Node(NamedTuple):
 
     watching: Sequence[asyncio.Future[None]]
     audit: AuditLog | None
+    tracing: ServerTracing | None
 
     async def close(self, grace_s: float = 0.0) -> None:
         """Answer waiting requests, make all writes durable and release the store. Webhook requests get `grace_s`."""
@@ -75,6 +76,8 @@ class Node(NamedTuple):
             await self.broker.close()
             if self.audit is not None:
                 await self.audit.close()
+            if self.tracing is not None:
+                await self.tracing.close()
         finally:
             await self.engine.close()
 
@@ -87,14 +90,10 @@ async def open_node(settings: Settings) -> Node:
         _log.critical("journal_failed", reason=reason)
         failed.set()
 
-    def on_upkeep_failure(reason: str) -> None:
-        _log.error("upkeep_failed", reason=reason)
-
-    def on_damage(queue: str, partition: int, first: int, stop: int, problem: str) -> None:
-        _log.error("messages_damaged", queue=queue, partition=partition, first=first, stop=stop, problem=problem)
-
     if settings.lake:
         _check_lake(settings.lake)
+    if settings.trace:
+        _check_tracing()
     try:
         masters = read_master_keys(settings.encryption_key) if settings.encryption_key else None
     except EncryptionKeyError as error:
@@ -110,34 +109,29 @@ async def open_node(settings: Settings) -> Node:
         text = f"data_dir: cannot use {settings.data_dir}: {error.strerror or error}"
         raise (DiskFailed(text) if error.errno == errno.EIO else ConfigError(text)) from None
     try:
+        await engine.check()
         node = engine.node_id((clock.now_ms() << 80 | secrets.randbits(80)).to_bytes(16, "big"))
-        host = await open_shard(
-            engine, 0, clock, node, on_failure=on_failure, on_problem=on_upkeep_failure, on_round=MallocTrim().trim,
-            masters=masters,
-        )  # fmt: skip
+        count = count_shards(engine, settings)
+        shards = await open_shards(engine, node, count, settings, clock, on_failure, masters)
     except EncryptionKeyError as error:
         await engine.close()
         raise ConfigError(error.message) from None
+    except ConfigError:
+        await engine.close()
+        raise
     except (EngineError, OSError) as error:
         await engine.close()
         kind = DiskFailed if isinstance(error, Failed | OSError) else StoreRefused
         raise kind(f"the store cannot be opened: {error}") from error
-    host.loop.on_damage = on_damage
-    vault = Vault(lambda: private_key(WEBHOOK_KEY_NAME, settings.store, settings.data_dir))
-    broker = Broker(
-        host, secrets.randbits, auto_create=settings.auto_create, vault=vault, encrypt_all=settings.encrypt_all
-    )
-    if masters is not None:
-        broker.erasure.read_masters = partial(read_master_keys, settings.encryption_key)
+    broker = shards.broker
     if settings.lake:
         broker.analytics.use(settings.lake)
     _log.info(
-        "store_opened", store=settings.store, data_dir=settings.data_dir, fsync=settings.fsync, replayed=host.replayed
-    )
-    await broker.series.start(
-        SeriesFiles(Path(settings.data_dir) / "series") if settings.store == "local:" else MemoryBlocks()
-    )
-    watching = [asyncio.ensure_future(_watch_store(engine, host.loop))]
+        "store_opened", store=without_password(settings.store),
+        data_dir=settings.data_dir, fsync=settings.fsync, shards=count,
+        replayed=shards.replayed,
+    )  # fmt: skip
+    watching = [asyncio.ensure_future(_watch_store(engine, [host.loop for host in shards.hosts]))]
     audit: AuditLog | None = None
     try:
         if settings.auth == "keys" and not settings.store.startswith("memory:"):
@@ -152,24 +146,42 @@ async def open_node(settings: Settings) -> Node:
         watching.append(asyncio.ensure_future(watch_credentials(auth, clock)))
     app = _open_app(settings, broker, clock, auth)
     app.edge.audit = audit
+    app.edge.log_levels = LogLevels(app, app.request_log, settings.log_level)
+    watching.append(asyncio.ensure_future(watch_slow_operations(app)))
     if settings.store == "local:":
         app.edge.storage = DataDirectory(settings.data_dir, settings.fsync, clock).measure
     broker.watch_commits(app.metrics.commit_seconds.observe)
     guard = Guard(parse_networks(settings.webhook_allow))
-    courier = WebhookDeliverer(broker, guard, LazySender(guard), clock)
+    sender: SenderProtocol = LazySender(guard)
+    tracing = _open_tracing(settings, app)
+    if tracing is not None:
+        broker.watch_commits(tracing.committed)
+        sender = tracing.sending(sender)
+    courier = WebhookDeliverer(broker, guard, sender, clock)
     app.metrics.webhook_attempts = lambda: courier.outcomes
-    return Node(engine, broker, app, courier, clock, failed, watching, audit)
+    return Node(engine, broker, app, courier, clock, failed, watching, audit, tracing)
 
 
-async def _watch_store(engine: Engine, loop: ShardLoop) -> None:
-    """Suspend the shard while its data directory is missing: what it wrote would be lost with the process."""
+def _open_tracing(settings: Settings, app: HttpApp) -> ServerTracing | None:
+    if not settings.trace:
+        return None
+    from penstock.server.tracing import open_tracing
+
+    tracing = open_tracing(settings.trace, settings.trace_sample, app.metrics)
+    app.observe("tracing", tracing.observe)
+    return tracing
+
+
+async def _watch_store(engine: Engine, loops: Sequence[ShardLoop]) -> None:
+    """Suspend the shards while the data directory is missing: what they wrote would be lost with the process."""
     while True:
         reason = await asyncio.to_thread(engine.missing)
-        if reason is not None and loop.store_missing is None:
+        if reason is not None and loops[0].store_missing is None:
             _log.critical("data_directory_missing", reason=reason)
-        elif reason is None and loop.store_missing is not None:
+        elif reason is None and loops[0].store_missing is not None:
             _log.info("data_directory_found")
-        loop.store_missing = reason
+        for loop in loops:
+            loop.store_missing = reason
         await asyncio.sleep(WATCH_STORE_S)
 
 
@@ -185,7 +197,9 @@ def _open_app(settings: Settings, broker: Broker, clock: Clock, auth: Authentica
         app, protocols_of = HttpApp(broker, clock, access=settings.access), lambda _: {}
     app.auth = auth
     app.edge.secure = bool(settings.tls_cert)
-    app.site = DashboardSite()
+    app.site = DashboardSite(
+        SiteOptions(settings.environment, settings.environment_color, frozenset(map(str.lower, settings.mask)))
+    )
     if auth is not None:
         app.metrics.collectors.append(auth.quotas_families)
     gate = None if auth is None else WebSocketGate(app, auth, protocols_of)
@@ -193,6 +207,15 @@ def _open_app(settings: Settings, broker: Broker, clock: Clock, auth: Authentica
         broker, clock, app.metrics, app.ask, settings.access, protocols_of(app.edge), app.memory, gate
     )
     return app
+
+
+def _check_tracing() -> None:
+    """A server without tracing does not load OpenTelemetry."""
+    try:
+        for name in ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "penstock.server.tracing"):
+            importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"trace: {error.name} is not installed: pip install 'penstock[otel]'") from None
 
 
 def _check_lake(lake: str) -> None:

@@ -73,12 +73,23 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(description="Address of gRPC; auto: 127.0.0.1:7401, or a free port if that is taken; off: none."),
     ] = "auto"
     store: Annotated[
-        str, Meta(description="Storage engine of the journals: local: (inside the data directory) or memory:.")
+        str,
+        Meta(
+            description="Storage engine of the journals: local: (inside the data directory), memory: or postgres://…."
+        ),
     ] = "local:"
     fsync: Annotated[
         Literal["always", "interval", "batch", "never"],
         Meta(description="When a write is acknowledged: always means after the data is on disk."),
     ] = "always"
+    shards: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=limits.SHARDS_MAX,
+            description="Shards of a new store, which never change; 0: as many as the store has, 1 in a new one.",
+        ),
+    ] = 0
     lake: Annotated[
         str,
         Meta(description="Directory of the lake that `penstock pipeline analyze` fills, to serve /v1/analytics from."),
@@ -101,6 +112,27 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Log lines from this level up.")
     ] = "info"
+    environment: Annotated[
+        str,
+        Meta(max_length=40, description="Name of this environment, in a bar on top of every page of the dashboard."),
+    ] = ""
+    environment_color: Annotated[
+        Literal["red", "amber", "green", "blue", "violet"], Meta(description="Colour of that bar.")
+    ] = "red"
+    mask: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Field of payloads and header whose value the dashboard never shows, like password; upper and "
+            "lower case are equal; may be given more than once."
+        ),
+    ] = ()
+    trace: Annotated[
+        str,
+        Meta(description="URL of an OpenTelemetry collector (OTLP over HTTP) for spans, like http://127.0.0.1:4318."),
+    ] = ""
+    trace_sample: Annotated[
+        float, Meta(ge=0, le=1, description="Share of requests without a trace of their own that are traced.")
+    ] = 0.01
     allowed_host: Annotated[
         tuple[str, ...],
         Meta(
@@ -261,6 +293,8 @@ def load_settings(
     settings = _converted(values)
     _ = settings.listen_address, settings.grpc_address, settings.access, settings.access_limits
     check_security(settings)
+    if settings.trace and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", settings.trace):
+        raise ConfigError(f"trace: {settings.trace!r} is not a URL like http://127.0.0.1:4318")
     try:
         parse_networks(settings.webhook_allow)
     except ValueError as error:

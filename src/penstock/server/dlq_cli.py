@@ -64,7 +64,7 @@ def list_letters(
 
     Example: penstock dlq orders --filter 'error ~ "timeout" and age > 1h'
     """
-    return remote.get("/v1/dlq", queue=queue, filter=filter, group=group, page=page, limit=limit, after=after)
+    return remote.ask("dead_letters", queue=queue, filter=filter, group=group, page=page, limit=limit, after=after)
 
 
 @dlq.command("show")
@@ -79,7 +79,7 @@ def show_letter(
     Example: penstock dlq show orders 01JPX3J8M5S4G7Q2V9W0E1R2T3
     """
     quoted = message.upper().replace("\\", "").replace('"', "")
-    found = Remote(url).get("/v1/dlq", queue=queue, filter=f'id = "{quoted}"')["messages"]
+    found = Remote(url).ask("dead_letters", queue=queue, filter=f'id = "{quoted}"')["messages"]
     if not found:
         raise NotFound(f"message {message} is not among the dead letters of {queue}")
     for letter in found:
@@ -120,7 +120,7 @@ def redrive(
         "delay_ms": milliseconds("delay", delay, limits.DELAY_MS_MAX),
         "priority": priority, "rate_per_s": rate, "redrive_id": redrive_id,
     }  # fmt: skip
-    answer = remote.call("POST", "/v1/dlq/redrive", body={**body, "dry_run": True})
+    answer = remote.ask("redrive", **body, dry_run=True)
     if not run:
         if output is Output.table:
             typer.echo(f"{answer['count']} dead letters would be redriven; add --run to do it")
@@ -128,7 +128,7 @@ def redrive(
         show(answer, output, LETTERS)
         return
     count, body["redrive_id"] = answer["count"], answer["redrive_id"]
-    answer = remote.call("POST", "/v1/dlq/redrive", body={**body, "dry_run": False})
+    answer = remote.ask("redrive", **body, dry_run=False)
     if not detach:
         answer = _await_redrive(remote, queue, answer, count)
     show(answer, output)
@@ -143,7 +143,7 @@ def redrives(remote: Remote, queue: QueueArgument) -> Any:
 
     Example: penstock dlq redrives orders
     """
-    return remote.get("/v1/dlq/redrives", queue=queue)
+    return remote.ask("redrives", queue=queue)
 
 
 @dlq.command()
@@ -166,7 +166,7 @@ def stop(
 
     Example: penstock dlq stop orders nightly
     """
-    return remote.call("POST", "/v1/dlq/redrive/stop", body={"queue": queue, "redrive_id": redrive_id})
+    return remote.ask("stop_redrive", queue=queue, redrive_id=redrive_id)
 
 
 @dlq.command()
@@ -184,9 +184,9 @@ def delete(
 
     Example: penstock dlq delete orders --filter 'age > 30d'
     """
-    body = {"queue": queue, **_chosen(filter, ids, everything), "group": group}
+    chosen = _chosen(filter, ids, everything)
     return confirmed(
-        lambda query: remote.call("POST", "/v1/dlq/delete", body=body, query=query),
+        lambda query: remote.ask("delete_dead_letters", queue=queue, group=group, **chosen, **query),
         lambda lost: f"Delete {lost['dead_letters']} dead letters of {queue}?",
         yes,
     )
@@ -209,4 +209,4 @@ def _await_redrive(remote: Remote, queue: str, answer: Any, count: int) -> Any:
             if answer["status"] != "running":
                 return answer
             time.sleep(LOOK_EVERY_S)
-            (answer,) = remote.get("/v1/dlq/redrives", queue=queue, redrive_id=answer["redrive_id"])["redrives"]
+            (answer,) = remote.ask("redrives", queue=queue, redrive_id=answer["redrive_id"])["redrives"]

@@ -68,7 +68,7 @@ def _port(name: str, address: Address) -> Finding:
 
 def _port_in_use(name: str, address: Address, error: OSError) -> Finding:
     try:
-        page = Remote(f"http://{address}").get("/")
+        page = Remote(f"http://{address}").ask("front_page")
         if page.get("name") == "penstock":
             return Finding(name, "ok", f"a broker answers at {address}, version {page['version']}")
     except (PenstockError, AttributeError, ValueError):

@@ -36,7 +36,7 @@ def list_groups(queue: QueueArgument, output: OutputOption = Output.table, url: 
 
     Example: penstock groups orders
     """
-    answer = Remote(url).get("/v1/groups", queue=queue)
+    answer = Remote(url).ask("groups", queue=queue)
     if output is Output.json:
         show(answer, output)
         return
@@ -58,8 +58,7 @@ def create(
 
     Example: penstock groups create orders audit --start latest
     """
-    body = {"queue": queue, "group": group, "start": _place(start or ["earliest"])}
-    return remote.call("PUT", "/v1/groups", body=body)
+    return remote.ask("put_group", queue=queue, group=group, start=_place(start or ["earliest"]))
 
 
 @groups.command()
@@ -77,8 +76,7 @@ def seek(
 
     Example: penstock groups seek orders audit --to earliest --run
     """
-    body = {"queue": queue, "group": group, "to": _place(to), "dry_run": not run}
-    answer = Remote(url).call("POST", "/v1/groups/seek", body=body)
+    answer = Remote(url).ask("seek_group", queue=queue, group=group, to=_place(to), dry_run=not run)
     if output is Output.table and not run:
         typer.echo(
             f"{answer['again']} messages would be delivered again, {answer['skipped']} skipped, and the leases of "
@@ -95,7 +93,7 @@ def delete(remote: Remote, queue: QueueArgument, group: GroupArgument, yes: Yes 
     Example: penstock groups delete orders audit
     """
     return confirmed(
-        lambda query: remote.call("DELETE", "/v1/groups", query={"queue": queue, "group": group, **query}),
+        lambda query: remote.ask("delete_group", queue=queue, group=group, **query),
         lambda lost: (
             f"Delete group {group} of {queue}, with {lost['dead_letters']} dead letters and "
             f"{lost['messages']} messages that no other group needs?"

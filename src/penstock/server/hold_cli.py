@@ -23,7 +23,7 @@ def list_holds(remote: Remote) -> Any:
 
     Example: penstock holds
     """
-    return remote.get("/v1/holds")
+    return remote.ask("list_holds")
 
 
 @holds.command()
@@ -38,7 +38,7 @@ def remove(
     Example: penstock holds remove lake-1
     """
     if not yes:
-        kept = remote.get(f"/v1/holds/{name}")["spanned_bytes"]
+        kept = remote.ask("get_hold", name=name)["spanned_bytes"]
         question = f"Remove hold {name}, which keeps {kept} bytes? Its archive cannot continue without a gap."
         typer.confirm(question, abort=True, err=True)
-    return remote.call("DELETE", f"/v1/holds/{name}")
+    return remote.ask("delete_hold", name=name)

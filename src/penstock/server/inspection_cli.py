@@ -41,7 +41,7 @@ def stats(
 
     Example: penstock stats orders
     """
-    return remote.get("/v1/stats", queue=queue) if queue else remote.get("/v1/stats/summary")
+    return remote.ask("stats", queue=queue) if queue else remote.ask("summary")
 
 
 def _with_unbounded_as_text(signal: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def autoscale(
     Example: penstock autoscale orders --group billing --target-drain 5m
     """
     terms = {"target_drain_s": target_drain, "min_workers": min_workers, "max_workers": max_workers}
-    return remote.get("/v1/autoscale", queue=queue, group=group, **terms)
+    return remote.ask("autoscale", queue=queue, group=group, **terms)
 
 
 @remote_command(SCHEDULED)
@@ -88,7 +88,7 @@ def scheduled(
 
     Example: penstock scheduled orders
     """
-    return remote.get("/v1/scheduled", queue=queue, limit=limit, after=after)
+    return remote.ask("scheduled", queue=queue, limit=limit, after=after)
 
 
 def explain(
@@ -105,7 +105,7 @@ def explain(
     Example: penstock explain orders --group billing
     """
     remote = Remote(url)
-    answer = remote.get("/v1/explain", queue=queue, id=message, group=group)
+    answer = remote.ask("explain", queue=queue, id=message, group=group)
     if output is Output.json:
         show(answer, output)
         return
@@ -128,7 +128,7 @@ def history(
 
     Example: penstock history orders 01JPX3J8M5S4G7Q2V9W0E1R2T3
     """
-    answer = Remote(url).get("/v1/history", queue=queue, id=message)
+    answer = Remote(url).ask("history", queue=queue, id=message)
     show(answer, output, EVENTS)
     if output is Output.table and not answer["complete"]:
         typer.echo("the beginning is missing: the journal does not go back that far")
@@ -136,6 +136,6 @@ def history(
 
 def _print_other_groups(remote: Remote, queue: str, group: str) -> None:
     """Print the existing groups if the requested group does not exist: its name is probably misspelled or missing."""
-    others = [each["group"] for each in remote.get("/v1/groups", queue=queue)["groups"]]
+    others = [each["group"] for each in remote.ask("groups", queue=queue)["groups"]]
     if others and group not in others:
         typer.echo(f"there is no group {group} in this queue yet, but {', '.join(others)}: choose one with --group")

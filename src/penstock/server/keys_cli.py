@@ -8,7 +8,7 @@ import typer
 
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
-from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show
+from penstock.server.terminal import remote_command
 from penstock.server.times import parse_deliver_at
 
 KEYS = Listing("keys", ("id", "name", "scopes", "rate", "created_at_ms", "expires_at_ms", "last_used_at_ms"))
@@ -18,7 +18,9 @@ keys = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="API keys
 
 
 @keys.command()
+@remote_command()
 def create(
+    remote: Remote,
     name: Annotated[str, typer.Option(help="Name of the key: of the program or team that uses it.")],
     scope: Annotated[
         list[str], typer.Option(metavar="VERB:QUEUES", help="Like publish:shop/*; may be given more than once.")
@@ -27,51 +29,44 @@ def create(
         str | None, typer.Option(metavar="TIME", help="When it ends: 90d from now, or a time like 2031-01-31T12:00.")
     ] = None,
     rate: Annotated[str | None, typer.Option(metavar="RATE", help="Most requests, like 1000/m.")] = None,
-    output: OutputOption = Output.table,
-    url: Url = URL_DEFAULT,
-) -> None:
+) -> Any:
     """Create a key, and show it: this once.
 
     Example: penstock keys create --name billing --scope 'publish:shop/*' --scope consume:shop/orders --expires 90d
     """
-    asked: dict[str, Any] = {"name": name, "scopes": scope, "rate": rate}
-    if expires is not None:
-        asked["expires_at_ms"] = parse_deliver_at(expires)
-    with errors_in_one_line():
-        show(Remote(url).call("POST", "/v1/keys", body=asked), output)
+    ends_ms = None if expires is None else parse_deliver_at(expires)
+    return remote.ask("create_key", name=name, scopes=scope, rate=rate, expires_at_ms=ends_ms)
 
 
 @keys.command("list")
-def list_keys(output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+@remote_command(KEYS)
+def list_keys(remote: Remote) -> Any:
     """List the keys that this credential may administer, without their secrets.
 
     Example: penstock keys list
     """
-    with errors_in_one_line():
-        show(Remote(url).get("/v1/keys"), output, KEYS)
+    return remote.ask("list_keys")
 
 
 @keys.command()
+@remote_command()
 def rotate(
+    remote: Remote,
     id: IdArgument,
     now: Annotated[bool, typer.Option("--now", help="End the former secret at once, and not after a day.")] = False,
-    output: OutputOption = Output.table,
-    url: Url = URL_DEFAULT,
-) -> None:
+) -> Any:
     """Give a key a new secret, and show it. The former one is accepted for another day.
 
     Example: penstock keys rotate 4fQ8sKz0aXbY
     """
-    asked = {"id": id, **({"overlap_ms": 0} if now else {})}
-    with errors_in_one_line():
-        show(Remote(url).call("POST", "/v1/keys/rotate", body=asked), output)
+    return remote.ask("rotate_key", id=id, overlap_ms=0 if now else None)
 
 
 @keys.command()
-def revoke(id: IdArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+@remote_command()
+def revoke(remote: Remote, id: IdArgument) -> Any:
     """End a key: its requests are refused, and its open streams are closed.
 
     Example: penstock keys revoke 4fQ8sKz0aXbY
     """
-    with errors_in_one_line():
-        show(Remote(url).call("DELETE", f"/v1/keys/{id}"), output)
+    return remote.ask("revoke_key", id=id)

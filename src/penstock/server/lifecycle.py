@@ -81,7 +81,7 @@ async def _serve(settings: Settings) -> int:
         await _first_of(serving, server.accepting)
         if server.accepting.is_set():
             if grpc is not None:
-                await grpc.start(node.broker, node.clock, node.app.metrics, node.app.auth)
+                await grpc.start(node.app)
             _announce(Address(*listener.getsockname()[:2]), settings.grpc_address, grpc, "https" if tls else "http")
         await _first_of(serving, stop, node.failed)
         _log.info("drain_started", grace_s=settings.shutdown_grace_s)

@@ -46,7 +46,7 @@ def client_of(url: str, *, patient: bool = False) -> Client:
     from penstock.sync import Client
 
     if not patient:
-        Remote(url).get("/healthz")
+        Remote(url).ask("health")
     return Client(url, retry_for=math.inf if patient else 0)
 
 
@@ -253,7 +253,7 @@ def tail(
     Example: penstock tail orders --since 10m
     """
     start = None if since is None else parse_start_offset(since)
-    Remote(url).get("/healthz")
+    Remote(url).ask("health")
     tailing = _Tail(output, start, last, max_messages, wait, show_queue=len(queues) > 1)
     asyncio.run(tailing.run(url, queues))
     if tailing.ended_by == signal.SIGINT:

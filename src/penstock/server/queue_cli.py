@@ -36,7 +36,7 @@ def list_queues(
 
     Example: penstock queues --prefix shop/
     """
-    return remote.get("/v1/queues", prefix=prefix or None, page=page, limit=limit)
+    return remote.ask("list_queues", prefix=prefix or None, page=page, limit=limit)
 
 
 @queues.command()
@@ -61,12 +61,11 @@ def show(
 
     Example: penstock queues orders --set max_retries=5 --set backoff=fixed
     """
-    path = f"/v1/queues/{queue}"
     if not change:
-        return remote.get(path)
+        return remote.ask("get_queue", queue=queue)
     values = parse_settings(change)
     return confirmed(
-        lambda query: remote.call("PUT", path, body=values, query=query),
+        lambda query: remote.ask("put_queue", queue=queue, body=values, **query),
         lambda lost: (
             f"{queue}: {lost['messages']} stored messages and {lost['dead_letters']} dead letters would be discarded; "
             f"{lost['messages_sooner']} and {lost['dead_letters_sooner']} more would be kept for a shorter time. "
@@ -83,7 +82,7 @@ def purge(remote: Remote, queue: QueueArgument, yes: Yes = False) -> Any:
 
     Example: penstock queues purge orders
     """
-    return _destroyed(remote, "POST", f"/v1/queues/{queue}/purge", queue, "Empty", yes)
+    return _destroyed(remote, "purge_queue", queue, "Empty", yes)
 
 
 @queues.command()
@@ -93,12 +92,12 @@ def delete(remote: Remote, queue: QueueArgument, yes: Yes = False) -> Any:
 
     Example: penstock queues delete orders
     """
-    return _destroyed(remote, "DELETE", f"/v1/queues/{queue}", queue, "Delete", yes)
+    return _destroyed(remote, "delete_queue", queue, "Delete", yes)
 
 
-def _destroyed(remote: Remote, method: str, path: str, queue: str, verb: str, yes: bool) -> Any:
+def _destroyed(remote: Remote, operation: str, queue: str, verb: str, yes: bool) -> Any:
     return confirmed(
-        lambda query: remote.call(method, path, query=query),
+        lambda query: remote.ask(operation, queue=queue, **query),
         lambda lost: f"{verb} {queue}, with {lost['messages']} messages and {lost['dead_letters']} dead letters?",
         yes,
         name=queue,

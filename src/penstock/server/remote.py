@@ -1,71 +1,46 @@
-"""The HTTP client of the command line: one JSON request at a time over the public interface."""
+"""The operations of a running server, for the command line: one call at a time, not repeated."""
 
 from __future__ import annotations
 
-import http.client
-import os
 from typing import Any
-from urllib.parse import unquote, urlencode, urlsplit
+from urllib.parse import urlencode
 
 import msgspec
-
-from penstock.errors import PenstockError, Unavailable
-from penstock.wire.replies import ErrorReply
-from penstock.wire.status import error_from_code
 
 TIMEOUT_S = 30
 
 
-class ServerUnreachable(Unavailable):
-    """No server answers at the address."""
-
-
 class Remote:
-    """The HTTP interface of a server. The key is the user part of the URL, or else PENSTOCK_KEY."""
+    """The server at an http:// address. The key is the user part of the URL, or else PENSTOCK_KEY.
+
+    Calls raise the error of the reply, Unreachable or AnswerLost.
+    """
 
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S):
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-            raise PenstockError("the URL is not the address of a server, like http://127.0.0.1:7400")
-        self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-        self._is_tls = parts.scheme == "https"
-        self._key = unquote(parts.username or "") or os.environ.get("PENSTOCK_KEY", "")
-        self._timeout_s = timeout_s
-        self._host = parts.hostname
-        self._port = parts.port or (443 if self._is_tls else 80)
-        self._timeout_s = timeout_s
+        """Raises InvalidRequest for a URL of no use."""
+        from penstock.client.lowlevel import BlockingCalls  # not with the help, which needs no server
+
+        self.url = url
+        self._calls = BlockingCalls(url, token=None, timeout_s=timeout_s, retry_for_s=0)
+
+    def ask(self, name: str, /, *, body: Any = None, **fields: Any) -> Any:
+        """The reply of an operation of `wire/operations.py`. Fields that are None are left out; a `body` is not
+        looked at."""
+        from penstock.client.lowlevel import operation
+
+        return self._calls.request(operation(name, dict[str, Any], body=body, **fields), patient=False)
 
     def get(self, path: str, **query: object) -> Any:
         return self.call("GET", path, query=query)
 
     def call(self, method: str, path: str, *, body: object = None, query: dict[str, Any] | None = None) -> Any:
-        """Return the decoded reply. Raises the error of the reply, or ServerUnreachable."""
+        """The reply of an operation that is named by its path."""
+        from penstock.client.lowlevel import Call
+
         given = {name: value for name, value in (query or {}).items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
-        content = None if body is None else msgspec.json.encode(body)
-        headers = {} if content is None else {"content-type": "application/json"}
-        if self._key:
-            headers["authorization"] = f"Bearer {self._key}"
-        kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=self._timeout_s)
-        try:
-            connection.request(method, target, content, headers)
-            response = connection.getresponse()
-            answer = response.read()
-        except ConnectionRefusedError:
-            raise ServerUnreachable(f"no broker at {self.url}") from None
-        except (OSError, http.client.HTTPException) as error:
-            raise ServerUnreachable(f"no answer from {self.url}: {error}") from None
-        finally:
-            connection.close()
-        if response.status >= 400:
-            raise _refusal(response.status, answer)
-        return msgspec.json.decode(answer)
-
-
-def _refusal(status: int, answer: bytes) -> PenstockError:
-    try:
-        error = msgspec.json.decode(answer, type=ErrorReply).error
-    except msgspec.DecodeError:
-        return PenstockError(f"the server answered {status} with a body that is not a Penstock reply")
-    return error_from_code(error.code, error.message, details=error.details)
+        content = b"" if body is None else msgspec.json.encode(body)
+        read = msgspec.json.Decoder().decode
+        return self._calls.request(
+            Call("", method, target, lambda response: read(response.body), content), patient=False
+        )  # fmt: skip

@@ -40,7 +40,7 @@ def list_schedules(
 
     Example: penstock schedule list
     """
-    return remote.get("/v1/schedules", prefix=prefix or None, page=page, limit=limit)
+    return remote.ask("list_schedules", prefix=prefix or None, page=page, limit=limit)
 
 
 @schedule.command("set")
@@ -65,8 +65,9 @@ def set_schedule(
     given = {"payload_b64": b64encode(value).decode()} if isinstance(value, bytes) else {"payload": value}
     options = {"key": key, "priority": priority}
     message = given | {option: chosen for option, chosen in options.items() if chosen is not None}
-    body = {"queue": queue, "cron": cron, "timezone": timezone, "catch_up": catch_up, "message": message}
-    return remote.call("PUT", f"/v1/schedules/{name}", body=body)
+    return remote.ask(
+        "put_schedule", name=name, queue=queue, cron=cron, timezone=timezone, catch_up=catch_up, message=message
+    )
 
 
 @schedule.command("show")
@@ -76,7 +77,7 @@ def show_schedule(remote: Remote, name: NameArgument) -> Any:
 
     Example: penstock schedule show nightly
     """
-    return remote.get(f"/v1/schedules/{name}")
+    return remote.ask("get_schedule", name=name)
 
 
 @schedule.command()
@@ -86,7 +87,7 @@ def pause(remote: Remote, name: NameArgument) -> Any:
 
     Example: penstock schedule pause nightly
     """
-    return remote.call("POST", f"/v1/schedules/{name}/pause")
+    return remote.ask("pause_schedule", name=name)
 
 
 @schedule.command()
@@ -96,7 +97,7 @@ def resume(remote: Remote, name: NameArgument) -> Any:
 
     Example: penstock schedule resume nightly
     """
-    return remote.call("POST", f"/v1/schedules/{name}/resume")
+    return remote.ask("resume_schedule", name=name)
 
 
 @schedule.command()
@@ -106,4 +107,4 @@ def delete(remote: Remote, name: NameArgument) -> Any:
 
     Example: penstock schedule delete nightly
     """
-    return remote.call("DELETE", f"/v1/schedules/{name}")
+    return remote.ask("delete_schedule", name=name)

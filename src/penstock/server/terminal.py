@@ -19,7 +19,7 @@ import typer
 from penstock.errors import Conflict, PenstockError
 from penstock.server import completion
 from penstock.server.config import ConfigError, DiskFailed, StoreRefused
-from penstock.server.remote import Remote, ServerUnreachable
+from penstock.server.remote import Remote
 from penstock.server.tables import Listing, print_listing, print_object
 
 EXIT_REFUSED = 1
@@ -91,10 +91,12 @@ def errors_in_one_line() -> Iterator[None]:
         code, text = EXIT_BAD_SETTINGS, str(error)
     except DiskFailed as error:
         code, text = EXIT_DISK_FAILED, error.message
-    except ServerUnreachable as error:
-        code, text = EXIT_NO_SERVER, f"{error.message}: start one with `penstock serve`, or name another with --url"
     except PenstockError as error:
+        from penstock.client.lowlevel import is_transport_failure
+
         code, text = EXIT_REFUSED, error.message
+        if is_transport_failure(error):
+            code, text = EXIT_NO_SERVER, f"{text} (--url names another server)"
     except BrokenPipeError:
         # The reader closed the pipe. Redirecting stdout prevents a second error when Python flushes it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -118,11 +120,11 @@ def confirmed(
         if "confirm" not in error.details:
             raise
         if not yes:
-            _ask(f"{question(error.details['would_lose'])} This cannot be undone.", name)
+            _confirm(f"{question(error.details['would_lose'])} This cannot be undone.", name)
         return call({"confirm": error.details["confirm"]})
 
 
-def _ask(question: str, name: str) -> None:
+def _confirm(question: str, name: str) -> None:
     if not name:
         typer.confirm(question, abort=True, err=True)
     elif (

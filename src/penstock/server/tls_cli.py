@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.server.terminal import Output, OutputOption, errors_in_one_line, show
+from penstock.server.terminal import Output, OutputOption, show
 
 tls = typer.Typer(no_args_is_help=True, help="Certificates for trying TLS.")
 
@@ -42,13 +42,12 @@ def dev(
     from penstock.errors import InvalidRequest
     from penstock.server.tls_dev import make_certificates
 
-    with errors_in_one_line():
-        try:
-            written = make_certificates(directory, ["localhost", "127.0.0.1", "::1", *(host or ())], client)
-        except FileExistsError as error:
-            raise InvalidRequest(f"{error.filename} exists already; name another directory") from None
-        except (OSError, ValueError) as error:
-            raise InvalidRequest(f"cannot write certificates to {directory}: {error}") from None
+    try:
+        written = make_certificates(directory, ["localhost", "127.0.0.1", "::1", *(host or ())], client)
+    except FileExistsError as error:
+        raise InvalidRequest(f"{error.filename} exists already; name another directory") from None
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"cannot write certificates to {directory}: {error}") from None
     if output is Output.json:
         show({"files": [str(path) for path in written]}, output)
         return

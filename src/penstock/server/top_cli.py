@@ -39,7 +39,7 @@ def top(
         raise typer.BadParameter(f"--sort takes one of {', '.join(SORTS)}")
     remote, console = Remote(url), Console(highlight=False)
     if output is not Output.table:
-        show(remote.get("/v1/stats/queues", sort=sort, search=search or None, limit=50), output)
+        show(remote.ask("queue_table", sort=sort, search=search or None, limit=50), output)
         return
     if once or not console.is_terminal:
         if not console.is_terminal:
@@ -64,8 +64,8 @@ def _watch(remote: Remote, console: Console, sort: str, search: str, interval: f
 
 
 def _screen(remote: Remote, sort: str, search: str, rows: int, width: int) -> Group:
-    summary = remote.get("/v1/stats/summary")
-    table = remote.get("/v1/stats/queues", sort=sort, search=search or None, limit=rows)
+    summary = remote.ask("summary")
+    table = remote.ask("queue_table", sort=sort, search=search or None, limit=rows)
     return Group(_head(remote.url, summary, table["sum"]["rates"]), "", _rows(table["queues"], width))
 
 

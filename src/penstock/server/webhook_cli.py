@@ -49,7 +49,7 @@ def list_webhooks(
 
     Example: penstock webhooks list --queue orders
     """
-    return remote.get("/v1/webhooks", queue=queue, page=page, limit=limit)
+    return remote.ask("list_webhooks", queue=queue, page=page, limit=limit)
 
 
 @webhooks.command()
@@ -76,7 +76,7 @@ def add(
         queue=queue, url=endpoint, group=group, format=format, description=description, concurrency=concurrency,
         retry_delays_ms=retry_delay, timeout_ms=timeout,
     )  # fmt: skip
-    return remote.call("POST", "/v1/webhooks", body={**body, "paused": paused})
+    return remote.ask("create_webhook", body={**body, "paused": paused})
 
 
 @webhooks.command()
@@ -99,7 +99,7 @@ def change(
         url=endpoint, format=format, description=description, concurrency=concurrency, retry_delays_ms=retry_delay,
         timeout_ms=timeout,
     )  # fmt: skip
-    return remote.call("PATCH", f"/v1/webhooks/{id}", body=body)
+    return remote.ask("change_webhook", id=id, body=body)
 
 
 @webhooks.command("show")
@@ -109,7 +109,7 @@ def show_webhook(remote: Remote, id: IdArgument) -> Any:
 
     Example: penstock webhooks show 01JPX3J8M5S4G7Q2V9W0E1R2T3
     """
-    return remote.get(f"/v1/webhooks/{id}")
+    return remote.ask("get_webhook", id=id)
 
 
 @webhooks.command()
@@ -119,7 +119,7 @@ def test(remote: Remote, id: IdArgument) -> Any:
 
     Example: penstock webhooks test 01JPX3J8M5S4G7Q2V9W0E1R2T3
     """
-    return Remote(remote.url, timeout_s=TEST_TIMEOUT_S).call("POST", "/v1/webhooks/test", body={"id": id})
+    return Remote(remote.url, timeout_s=TEST_TIMEOUT_S).ask("test_webhook", id=id)
 
 
 @webhooks.command()
@@ -131,8 +131,7 @@ def resend(
 
     Example: penstock webhooks resend 01JPX3J8M5S4G7Q2V9W0E1R2T3 01JPX4K2M5S4G7Q2V9W0E1R2T3
     """
-    asked = {"id": id, "message_id": message_id}
-    return Remote(remote.url, timeout_s=TEST_TIMEOUT_S).call("POST", "/v1/webhooks/resend", body=asked)
+    return Remote(remote.url, timeout_s=TEST_TIMEOUT_S).ask("resend_webhook", id=id, message_id=message_id)
 
 
 @webhooks.command()
@@ -142,7 +141,7 @@ def pause(remote: Remote, id: IdArgument) -> Any:
 
     Example: penstock webhooks pause 01JPX3J8M5S4G7Q2V9W0E1R2T3
     """
-    return remote.call("POST", "/v1/webhooks/pause", body={"id": id})
+    return remote.ask("pause_webhook", id=id)
 
 
 @webhooks.command()
@@ -152,7 +151,7 @@ def resume(remote: Remote, id: IdArgument) -> Any:
 
     Example: penstock webhooks resume 01JPX3J8M5S4G7Q2V9W0E1R2T3
     """
-    return remote.call("POST", "/v1/webhooks/resume", body={"id": id})
+    return remote.ask("resume_webhook", id=id)
 
 
 @webhooks.command()
@@ -168,7 +167,7 @@ def rotate(
 
     Example: penstock webhooks rotate 01JPX3J8M5S4G7Q2V9W0E1R2T3 --overlap 2h
     """
-    return remote.call("POST", "/v1/webhooks/rotate", body=_given(id=id, overlap_ms=overlap))
+    return remote.ask("rotate_webhook", body=_given(id=id, overlap_ms=overlap))
 
 
 @webhooks.command()
@@ -178,7 +177,7 @@ def remove(remote: Remote, id: IdArgument) -> Any:
 
     Example: penstock webhooks remove 01JPX3J8M5S4G7Q2V9W0E1R2T3
     """
-    return remote.call("DELETE", f"/v1/webhooks/{id}")
+    return remote.ask("delete_webhook", id=id)
 
 
 @webhooks.command()
@@ -192,7 +191,7 @@ def attempts(
 
     Example: penstock webhooks attempts 01JPX3J8M5S4G7Q2V9W0E1R2T3
     """
-    return remote.get("/v1/webhooks/attempts", id=id, limit=limit)
+    return remote.ask("webhook_attempts", id=id, limit=limit)
 
 
 def _given(**fields: Any) -> dict[str, Any]:

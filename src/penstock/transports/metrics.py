@@ -102,6 +102,8 @@ class Metrics:
         self.count_websockets: Callable[[], int] = lambda: 0
         self.collectors: list[Callable[[], Iterable[Metric]]] = []
         """Metric families of other transports."""
+        self.log_call: Callable[..., None] | None = None
+        """Writes a line for a gRPC call; None unless lines of requests are on."""
         self.count_grpc_connections: Callable[[], int] = lambda: 0
 
     def answered(self, operation: str, status: int) -> None:

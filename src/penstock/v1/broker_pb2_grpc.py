@@ -394,6 +394,11 @@ class BrokerStub(object):
                 request_serializer=penstock_dot_v1_dot_broker__pb2.HoldNameRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_broker__pb2.DeleteHoldReply.FromString,
                 _registered_method=True)
+        self.Call = channel.unary_unary(
+                '/penstock.v1.Broker/Call',
+                request_serializer=penstock_dot_v1_dot_broker__pb2.CallRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_broker__pb2.CallReply.FromString,
+                _registered_method=True)
 
 
 class BrokerServicer(object):
@@ -846,6 +851,13 @@ class BrokerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Call(self, request, context):
+        """-- a request of the HTTP interface as it is, for clients that have one: the Python SDK
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -1208,6 +1220,11 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.DeleteHold,
                     request_deserializer=penstock_dot_v1_dot_broker__pb2.HoldNameRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_broker__pb2.DeleteHoldReply.SerializeToString,
+            ),
+            'Call': grpc.unary_unary_rpc_method_handler(
+                    servicer.Call,
+                    request_deserializer=penstock_dot_v1_dot_broker__pb2.CallRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_broker__pb2.CallReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -3154,6 +3171,33 @@ class Broker(object):
             '/penstock.v1.Broker/DeleteHold',
             penstock_dot_v1_dot_broker__pb2.HoldNameRequest.SerializeToString,
             penstock_dot_v1_dot_broker__pb2.DeleteHoldReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Call(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Broker/Call',
+            penstock_dot_v1_dot_broker__pb2.CallRequest.SerializeToString,
+            penstock_dot_v1_dot_broker__pb2.CallReply.FromString,
             options,
             channel_credentials,
             insecure,

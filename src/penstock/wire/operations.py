@@ -20,6 +20,7 @@ from penstock.wire import (
     groups,
     holds,
     keys,
+    logs,
     messages,
     queue_table,
     readers,
@@ -522,6 +523,12 @@ _OPERATIONS = (
         audit.AuditStateReply, queues=(), errors=("not_found",), grpc=False,
     ),
     # -- the process
+    _process("log_levels", "/v1/logs", "The levels of the log, by category.", logs.LogsReply, Verb.CLUSTER_ADMIN),
+    Operation(
+        "set_log_levels", Verb.CLUSTER_ADMIN, "PUT", "/v1/logs",
+        "Change levels of the log until the server stops: `requests` at `info` writes one line per request.",
+        logs.LogsReply, body=logs.LogsRequest, queues=(), grpc=False, body_max=limits.CONFIG_BYTES_MAX,
+    ),
     _process("health", "/healthz", "Is the process up?", replies.StatusReply, Verb.NONE),
     _process("readiness", "/readyz", "Would a request be served?", replies.ReadinessReply, Verb.NONE),
     _process(

@@ -34,6 +34,8 @@ _envelope_decoder = msgspec.json.Decoder(PublishEnvelope)
 _message_decoder = msgspec.json.Decoder(PublishMessage)
 _any_decoder = msgspec.json.Decoder(msgspec.Raw)
 _encoder = msgspec.json.Encoder()
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+"""W3C Trace Context."""
 
 
 class Publish(NamedTuple):
@@ -72,6 +74,26 @@ def parse_publish(body: bytes) -> Publish | PlainPublish:
         messages = [_parse_message(raw, row) for row, raw in enumerate(envelope.messages)]
         return Publish(envelope.queue, False, envelope.producer, messages)
     return Publish(request.queue, request.atomic, request.producer, request.messages)
+
+
+def with_trace(publish: Publish | PlainPublish, traceparent: str) -> Publish | PlainPublish:
+    """The publish with the trace of its request in the headers of its messages, unless they have one of their own.
+
+    A context that is not valid, and headers without room for it, are left as they are.
+    """
+    if _TRACEPARENT.fullmatch(traceparent) is None:
+        return publish
+    carried = {"traceparent": traceparent}
+    if isinstance(publish, PlainPublish):
+        messages = [PublishMessage(payload, headers=carried) for payload in publish.payloads]
+        return Publish(publish.queue, True, publish.producer, messages)
+    for message in publish.messages:
+        if isinstance(message, PublishMessage):
+            headers = message.headers or {}
+            size = sum(len(name) + len(value) for name, value in headers.items())
+            if len(headers) < limits.HEADERS_COUNT_MAX and 4 * size < limits.HEADERS_BYTES_MAX:
+                message.headers = {**carried, **headers}
+    return publish
 
 
 def rows_by_queue(

@@ -219,7 +219,7 @@ async def test_drain_answers_waiting_commands_and_refuses_new_ones(box):
     assert not box.broker.ready
     with pytest.raises(Unavailable, match="shutting down"):
         await box.publish("orders", b"1")
-    assert await box.lease("orders", wait_ms=60_000) == [], "nobody waits any more"
+    assert await box.lease("orders", wait_ms=60_000) == [], "no lease waits any more"
 
 
 @with_broker

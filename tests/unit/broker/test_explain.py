@@ -398,8 +398,8 @@ async def test_queue_without_consumers_is_explained(box):
     asked = box.clock.now_ms()
     assert await reasons(box, second) == []
     await box.advance(60_001)
-    (nobody,) = (await explained(box, second))["reasons"][-1:]
-    assert nobody == {"kind": "no_consumer", "last_asked_at_ms": asked, "blocks": False}
+    (reason,) = (await explained(box, second))["reasons"][-1:]
+    assert reason == {"kind": "no_consumer", "last_asked_at_ms": asked, "blocks": False}
     assert (await explained(box, second))["deliverable"]
     assert (await box.broker.explanations.explain(ORDERS))["last_asked_at_ms"] == asked
     await box.restart()

@@ -32,7 +32,7 @@ async def one(box, text, **options):
 def test_by_the_id_of_its_publisher_or_its_own():
     async def told(box):
         await box.publish("orders", b"1", b"2", b"3", id=[b"first", b"", b"third"])
-        assert await one(box, "first") is None, "nobody holds it yet"
+        assert await one(box, "first") is None, "it is not leased yet"
         first, second, third = await box.lease("orders", max=3)
         receipts = await box.broker.in_flight.receipts(["third", "first", second.id, first.id, "fourth", ulid_text(1)])
         assert receipts == [third.receipt, first.receipt, second.receipt, first.receipt, None, None]
@@ -111,7 +111,7 @@ def test_settle_by_consumer_name_finds_its_leases():
         assert await one(box, "first", consumer="worker-1") == first.receipt
         assert await one(box, "first", consumer="worker-2") is None
         assert await one(box, "first") == first.receipt, "there is only one lease"
-        assert await one(box, "second", consumer="worker-2") == second.receipt, "nobody said who holds it"
+        assert await one(box, "second", consumer="worker-2") == second.receipt, "the holder of the first is not named"
         await box.broker.queues.patch(ORDERS, {"strict_leases": True})
         assert await one(box, "first", consumer="worker-1") == first.receipt
         assert await one(box, "first") is None

@@ -188,9 +188,7 @@ async def test_trimmed_beginning_of_a_history_is_reported(box):
     assert [event["kind"] for event in answer["events"]] == ["published", "acked"]
     assert not answer["complete"], "whose lease was extended is no longer known"
     gone = ulid_text(5)
-    assert not (await box.broker.events.history(ORDERS, id=gone))["complete"], (
-        "nobody knows what was before the journal"
-    )
+    assert not (await box.broker.events.history(ORDERS, id=gone))["complete"], "events before the journal are unknown"
 
 
 @with_broker(segments_kept=1, segment_bytes=3000, hot_bytes=2000)

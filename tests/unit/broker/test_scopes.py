@@ -174,7 +174,7 @@ def test_a_priority_that_rises_while_nothing_is_ready_counts_for_what_comes():
         async with in_process() as box:
             await ready_boxes(box)
             assert await lease(box) == []
-            await box.publish("email/news/low", b"taken by somebody else")
+            await box.publish("email/news/low", b"taken by another consumer")
             await box.lease("email/news/low")
             await box.broker.queues.put(parse_queue("email/news/low"), {"queue_priority": 7})
             await box.publish("email/bills/mid", b"mid")

@@ -99,7 +99,7 @@ def drive(operations) -> None:
             subject = restored(subject, now_ms)
         upcoming = subject.next_ms()
         assert (upcoming is None) == (not model.entries)
-        assert upcoming is None or upcoming <= min(model.entries)[0], "somebody would sleep too long"
+        assert upcoming is None or upcoming <= min(model.entries)[0], "a timer would be late"
         assert subject.count == sum(count for _, _, count in model.entries)
         assert sorted(subject.entries(disk.read)) == sorted(model.entries)
     assert subject.take_due(now_ms + 9_000 * YEAR_MS, disk.read) == model.take_due(now_ms + 9_000 * YEAR_MS)

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.state import client_ids
-from penstock.core.state.client_ids import KEPT, NUMBERS, ClientIds, IdChunk, Place, StoredChunk
+from penstock.core.state.client_ids import KEPT, NUMBERS, ClientIds, IdChunk, Place
+from penstock.core.state.stored_chunk import StoredChunk
 
 steps = st.lists(
     st.one_of(

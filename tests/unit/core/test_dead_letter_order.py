@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.state.dead_letters import DeadLetter, DeadLetters, Position, count_letters, oldest_first, position_at
+from penstock.core.state import letter_chunks, sorted_pairs
+from penstock.core.state.dead_letters import DeadLetters, Position, count_letters, oldest_first, position_at
+from penstock.core.state.letter_chunks import DeadLetter, LetterChunk
 
 steps = st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 40), st.integers(0, 2)), max_size=400)
 
 
-def letter(at: int) -> DeadLetter:
-    return DeadLetter(1, at, at, at, "", "rejected", "")
+@pytest.fixture(autouse=True, scope="module")
+def small_chunks():
+    """So that a few letters fill chunks, split them and join them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sorted_pairs, "CHUNK_PAIRS", 8)
+        patch.setattr(letter_chunks, "TEXT_BYTES", 60)
+        yield
+
+
+def letter(at: int, error: str = "") -> DeadLetter:
+    return DeadLetter(1 + at, at, at + 1, at, "", "rejected", error, at - 1, at * 2, at * 3 - 1)
+
+
+def loaded(dead: DeadLetters) -> DeadLetters:
+    """The same letters, written to bytes and read."""
+    twin = DeadLetters()
+    for group in dead.groups():
+        chunks = [LetterChunk.load(len(chunk), len(chunk.texts), chunk.encode()) for chunk in dead.order(group).chunks]
+        twin.load(group, chunks)
+    return twin
 
 
 @given(steps, st.integers(1, 9))
@@ -20,7 +41,7 @@ def test_the_order_is_that_of_the_deaths(story, ask_every):
     for number, (put, group, offset, later) in enumerate(story):
         now += later
         if put:
-            dead.put(group, offset, letter(now))
+            dead.put(group, offset, letter(now, "x" * offset))
             model[group, offset] = now
         else:
             # Often the oldest, as redrives and bounds do.
@@ -30,12 +51,40 @@ def test_the_order_is_that_of_the_deaths(story, ask_every):
             assert (taken.dead_at if taken else None) == model.pop((group, offset), None)
         expected = sorted(Position(at, 0, o, g) for (g, o), at in model.items())
         assert [position for position, _ in oldest_first([dead])] == expected
-        assert len(dead) == len(model) and dead.offsets() == {o for _, o in model}
+        assert len(dead) == len(model) and [dead.offsets_of(g) for g in range(4)] == [
+            sorted(o for g, o in model if g == group) for group in range(4)
+        ]
+        inside = sorted(o for _, o in model if 7 <= o < 23)
+        assert sorted({o for first, stop in dead.runs_in(7, 23) for o in range(first, stop)}) == sorted(set(inside))
         if number % ask_every == 0:
             assert dead.lowest() == min((o for _, o in model), default=None)
         for at, after in list(enumerate(expected))[::7]:
             assert [position for position, _ in oldest_first([dead], after)] == expected[at + 1 :]
             assert position_at([dead], at) == after
+        if number % 20 == 0:
+            dead = loaded(dead)
+    everything = {(g, o): letter(at, "x" * o) for (g, o), at in model.items()}
+    assert dict(dead.items()) == everything
+    assert all(dead.get(*place) == expected for place, expected in everything.items())
+
+
+def test_texts_of_letters_that_were_taken_are_left_out():
+    dead = DeadLetters()
+    for offset in range(8):
+        dead.put(0, offset, letter(offset, f"{offset}" * 7))
+    for offset in range(7):
+        dead.take(0, offset)
+    (chunk,) = dead.order(0).chunks
+    assert len(chunk.texts) < 30
+    assert dead.get(0, 7) == letter(7, "7777777")
+
+
+def test_a_text_is_found_across_the_border_of_two_others():
+    chunk = LetterChunk()
+    crossing = "ab\x04\x00\x00\x00ab"  # contains the length and the beginning of a text
+    for row, error in enumerate([crossing, "abab", "ab", "ä€", ""]):
+        chunk.insert_letter(row, row, letter(row, error))
+    assert [chunk.letter(row).error for row in range(5)] == [crossing, "abab", "ab", "ä€", ""]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 9), st.integers(0, 2)), max_size=60))

@@ -73,6 +73,6 @@ def test_numbers_with_gaps_do_not_pile_up(monkeypatch):
     entry = dedup.producers["p"]
     assert len(entry.accepted.starts) <= 100
     assert all(number in entry.accepted for number in range(0, 10_000, 10)), "what was stored is known for good"
-    assert 5 in entry.accepted, "left out long ago: nobody can tell any more, so it is not stored"
+    assert 5 in entry.accepted, "left out long ago: it is unknown whether it was stored, so it is not stored"
     assert 9_985 not in entry.accepted, "left out lately: welcome"
     assert entry.places(5, 6) == {}

@@ -321,7 +321,7 @@ def test_parked_keys_count_as_blocked_also_after_a_restart():
     machine = Machine(ordered_keys=True, park_dead_keys=True)
     machine.publish(4, key=[b"a", b"a", b"b", b"c"])
     machine.settle(machine.lease(3), commands.Reject)
-    assert machine.dispatcher.blocked_keys == 1, "only behind one of them somebody waits"
+    assert machine.dispatcher.blocked_keys == 1, "messages wait behind only one of them"
     machine.shard = machine.replayed()
     end_replay(machine.shard)
     assert machine.dispatcher.blocked_keys == 1

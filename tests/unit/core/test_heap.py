@@ -62,7 +62,7 @@ def test_pops_have_rank_one_and_the_spine_is_the_true_top_of_every_partition(mod
 
 @given(st.integers(1, 12), st.integers(1, 6), st.integers(0, 2**32))
 def test_one_view_of_the_spine_is_enough_to_take_the_best_f(top_k, partitions, seed):
-    """Its first F are the F best of all partitions, so F takers who share one view of it take those, in any order.
+    """Its first F are the F best of all partitions, so F takers that share one view of it take those, in any order.
 
     What is further down is among the F best of its partition, and of the whole among the best P x F as long as no
     partition has more than F of them.

@@ -46,7 +46,7 @@ def test_a_parked_key_waits_for_every_message_that_it_is_parked_for():
     gate.enter(7, 2, fresh=True)
     gate.park(7, 1)
     assert gate.leave(7, 1, everything) is None
-    assert not gate.enter(7, 3, fresh=True), "nobody follows, nobody enters"
+    assert not gate.enter(7, 3, fresh=True), "no message follows, none enters"
     gate.park(7, 0)
     assert gate.parked_for(7) == [0, 1]
     assert gate.unpark(7, 1, everything) is None
@@ -73,7 +73,7 @@ def test_blocked_are_the_keys_behind_one_that_failed_or_was_given_up():
         gate.enter(key, 10 * key + 1, fresh=True)
     gate.enter(4, 40, fresh=True)
     gate.wait(4, 40)
-    assert gate.blocked == 0, "three wait behind one that is leased, one has nobody behind it"
+    assert gate.blocked == 0, "three wait behind one that is leased, one has none behind it"
     gate.wait(1, 10)
     gate.wait(2, 99)
     gate.park(3, 30)
@@ -87,7 +87,7 @@ def test_blocked_are_the_keys_behind_one_that_failed_or_was_given_up():
     gate.wait(1, 10)
     assert gate.leave(1, 10, everything) == 11 and gate.blocked == 2
     assert gate.unpark(3, 30, everything) == 31 and gate.blocked == 1
-    assert gate.leave(4, 40, lambda _place: False) is None and gate.blocked == 0, "who was behind has ended"
+    assert gate.leave(4, 40, lambda _place: False) is None and gate.blocked == 0, "the message behind it has ended"
 
 
 def test_parked_key_is_blocked_until_released():
@@ -95,13 +95,13 @@ def test_parked_key_is_blocked_until_released():
     gate.enter(7, 1, fresh=True)
     gate.park(7, 1)
     gate.park(7, 0)
-    assert gate.blocked == 0, "nobody waits"
+    assert gate.blocked == 0, "no message waits"
     gate.enter(7, 2, fresh=True)
     assert gate.blocked == 1
     gate.seize(7, 0)
     assert gate.blocked == 1, "for the other one"
     gate.seize(7, 1)
-    assert gate.blocked == 0, "brought back, and in somebody's hands"
+    assert gate.blocked == 0, "brought back, and leased"
 
 
 def test_one_that_waits_for_its_next_attempt_is_still_the_one_that_is_let_through():

@@ -95,7 +95,7 @@ async def test_only_members_with_changed_partitions_are_woken(box):
     assert [await poll for poll in done] == [[]]
     await waiting(box, 1)
     behind = ada if polls[0] in done else bob
-    assert await lease(box, behind, wait_ms=60_000) == [], "who is behind is not kept waiting"
+    assert await lease(box, behind, wait_ms=60_000) == [], "a member with an old generation is not kept waiting"
     told = await beat(box, behind)
     assert told.generation == cyd.generation and len(told.assigned) == 1
     await box.broker.members.leave(JOBS, member="cyd")
@@ -275,7 +275,7 @@ async def test_new_partitions_are_shared_at_once(box):
     assert await poll == [], "he has more partitions than he knew"
     shares = [await beat(box, share) for share in (ada, bob)]
     assert sorted(shares[0].assigned + shares[1].assigned) == [0, 1, 2, 3]
-    assert [0 in shares[0].assigned, 1 in shares[1].assigned] == [True, True], "nobody lost what they had"
+    assert [0 in shares[0].assigned, 1 in shares[1].assigned] == [True, True], "no member lost its partitions"
     await publish_to(box, 0, 1, 2, 3)
     for share in shares:
         assert sorted({message.partition for message in await lease(box, share)}) == share.assigned
@@ -304,7 +304,7 @@ async def test_a_lease_by_scope_passes_over_queues_that_belong_to_members(box):
     poll = asyncio.ensure_future(box.broker.messages.lease_scope("team/jobs", max=10, wait_ms=60_000))
     await waiting(box, 1)
     await box.broker.members.leave(parse_queue("team/jobs/a"), member=share.member)
-    assert [run.queue for run in (await poll).runs] == ["team/jobs/a"], "when they have left it is anybody's"
+    assert [run.queue for run in (await poll).runs] == ["team/jobs/a"], "when they have left any consumer may lease it"
 
 
 @with_broker

@@ -181,4 +181,4 @@ def open_exactly_when_the_words_say(steps, window_ms, max_wait_ms):
         ready = [offset for offset in sorted(due) if due[offset] <= now]
         if ready and now < times[-1] + window_ms:
             opens = [times[-1] + window_ms] + ([times[ready[0]] + longest] if longest else [])
-            assert min(opens) <= now or shard.next_deadline_ms() <= min(opens), "nobody would be woken"
+            assert min(opens) <= now or shard.next_deadline_ms() <= min(opens), "no timer would wake a lease"

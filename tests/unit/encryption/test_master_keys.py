@@ -56,7 +56,7 @@ def test_a_keyring_is_the_same_after_a_restart_and_wrapped_by_the_first_key():
         journal, encryption = await opened(engine, [SECOND, FIRST])
         assert encryption.cipher.keyring.data_key("a/b/c", b"", 0) == key
         (blob,) = await journal.list_blobs("keyring-")
-        assert encryption.master_id.encode() in journal.read_blob(blob[0], 0, blob[1])
+        assert encryption.master_id.encode() in journal.peek(blob[0], 0, blob[1])
         _, encryption = await opened(engine, [SECOND])
         assert encryption.cipher.keyring.data_key("a/b/c", b"", 0) == key
         with pytest.raises(EncryptionKeyError, match="add the line of that key"):
@@ -72,7 +72,7 @@ def test_a_keyring_of_another_content_is_damage():
         engine = MemoryEngine()
         journal, _ = await opened(engine, [FIRST])
         ((name, size),) = await journal.list_blobs("keyring-")
-        body = bytearray(journal.read_blob(name, 24, size - 24))
+        body = bytearray(journal.peek(name, 24, size - 24))
         body[-1] ^= 1
         await journal.delete_blobs([name])
         await journal.put_blobs([("keyring-000000000009", seal_blob(KEYRING_MAGIC, [bytes(body)]))])
@@ -87,7 +87,7 @@ def test_only_the_newest_keyring_stays():
         engine = MemoryEngine()
         journal, encryption = await opened(engine, [FIRST])
         old = await journal.list_blobs("keyring-")
-        data = journal.read_blob(*[old[0][0], 0, old[0][1]])
+        data = journal.peek(*[old[0][0], 0, old[0][1]])
         settled: list[int] = []
         await encryption.erase([Unit("a", "a/b/c")], lambda: settled.append(encryption.generation))
         assert settled == [1] and len(await journal.list_blobs("keyring-")) == 1

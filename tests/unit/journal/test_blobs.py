@@ -8,6 +8,7 @@ from penstock.journal.blobs import (
     HEADER,
     SEGMENT_MAGIC,
     SegmentDescription,
+    SegmentPart,
     decode_segment,
     decode_snapshot,
     encode_description,
@@ -18,7 +19,7 @@ from penstock.journal.blobs import (
 from penstock.journal.port import Damaged
 
 VALUES = {"index": 7, "chain": b"x" * 16, "state": {"queues": [1, 2, {"a": None}]}}
-ABOUT = SegmentDescription("a/b/c", 3, 10, 20, 8)
+ABOUT = SegmentDescription([SegmentPart("a/b/c", 3, 10, 20, 8), SegmentPart("a/b/d", 0, 0, 1, 1)])
 SNAPSHOT = b"".join(encode_snapshot(VALUES))
 SEGMENT = b"".join(seal_blob(SEGMENT_MAGIC, [encode_description(ABOUT), memoryview(b"records")]))
 

@@ -16,7 +16,7 @@ from penstock.engines.memory import MemoryEngine
 from penstock.errors import Unavailable
 from penstock.ids import parse_queue, ulid_text
 from penstock.journal.port import Damaged
-from penstock.runtime import far
+from penstock.runtime import chunk_blobs, far
 from penstock.runtime.far import agenda_blobs_of, read_chunk
 from penstock.runtime.recovery import recover
 from penstock.testing.inprocess import in_process
@@ -85,7 +85,7 @@ def test_each_comes_when_it_is_due_through_rounds_and_restarts(tmp_path, engine)
                     assert digest(box) == before, "where entries lie is no part of the state"
                     await box.restart(final_snapshot=chance.random() < 0.5)
             await box.host.upkeep.round()
-            assert await blobs(box) == [], "what nobody needs is removed"
+            assert await blobs(box) == [], "chunks without entries are removed"
 
     asyncio.run(run())
 
@@ -126,7 +126,7 @@ def test_many_small_blobs_become_one(tmp_path):
             for number in range(40):
                 await box.publish("later", b"x", delay_ms=[HOUR_MS * (3 + number)])
                 await box.host.upkeep.round()
-                assert len(await blobs(box)) <= far.SMALL_BLOBS_MAX + 2
+                assert len(await blobs(box)) <= chunk_blobs.SMALL_BLOBS_MAX + 2
             assert agenda_blobs_of(box.host.loop.shard.queues[1]) == {
                 int(name.removeprefix("agenda-")) for name in await blobs(box)
             }
@@ -187,7 +187,7 @@ def test_entries_that_changed_are_not_believed(tmp_path):
         async with in_process(engines(tmp_path)["local"], **FAR) as box:
             with pytest.raises(Unavailable, match=rf"{name}, offset \d+: the checksum does not match"):
                 await box.advance(4 * HOUR_MS)
-            assert box.failures, "and the process ends, so that somebody looks"
+            assert box.failures, "and the process ends"
 
     asyncio.run(run())
 

@@ -6,7 +6,7 @@ import google_crc32c
 import pytest
 
 from penstock.batch import BadBatch, layout
-from penstock.core.snapshot import no_stored_ids
+from penstock.core.state.stored_chunk import nothing_stored
 from penstock.journal.blobs import SEGMENT_MAGIC, SNAPSHOT_MAGIC, decode_segment, decode_snapshot, seal_blob
 from penstock.journal.codec import PREFIX, UnknownRecord, decode
 from penstock.journal.port import Damaged
@@ -33,7 +33,7 @@ def test_a_blob_is_damaged_by_name(magic, read, body):
 )
 def test_a_snapshot_of_something_else_is_damaged_by_name(body):
     with pytest.raises(Damaged, match="blob-7"):
-        load_snapshot("blob-7", b"".join(seal_blob(SNAPSHOT_MAGIC, [body])), no_stored_ids)
+        load_snapshot("blob-7", b"".join(seal_blob(SNAPSHOT_MAGIC, [body])), nothing_stored)
 
 
 def test_a_record_nested_without_end_is_not_known():

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import limits
 from penstock.batch import Batch, build, layout
 from penstock.core.records import Published, QueueDeleted, QueuePurged
 from penstock.engines.memory import MemoryEngine
 from penstock.journal.codec import encode
 from penstock.journal.frame import HEADER, FrameWriter
 from penstock.runtime.index import PartitionIndex, StoredPiece
-from penstock.runtime.log import MessageLog, StoredRun, cut_record
+from penstock.runtime.log import RECORD_BYTES, MessageLog, StoredRun, cut_record
+from penstock.runtime.node_memory import NodeMemory
 from penstock.runtime.stored import DamagedMessages
 
 START_MS = 1_760_000_000_000
@@ -26,10 +26,10 @@ START_MS = 1_760_000_000_000
 class Shelf:
     """A log over a journal in memory, and a dictionary that says what is in it."""
 
-    def __init__(self, hot_bytes: int):
+    def __init__(self, hot_bytes: int, memory: NodeMemory | None = None):
         self.journal = asyncio.run(MemoryEngine().acquire(0, bytes(16)))
         self.writer = FrameWriter(bytes(16), 1)
-        self.log = MessageLog(self.journal, hot_bytes)
+        self.log = MessageLog(self.journal, memory or NodeMemory(hot_bytes))
         self.stored: dict[tuple[int, int], list[tuple[int, int, bytes]]] = {}
         """Place -> (id, time, payload) by offset."""
         self.bytes: Counter[tuple[int, int]] = Counter()
@@ -172,17 +172,46 @@ def test_what_is_kept_in_memory_is_bounded():
     assert hot <= 10_000
 
 
-def test_read_cache_is_bounded_by_partitions(monkeypatch):
+def test_read_cache_is_bounded_over_all_shards_of_a_node():
     """One large piece of each of many queues would otherwise stay in memory for good."""
-    monkeypatch.setattr(limits, "LAST_READ_BYTES_MAX", 100_000)
-    shelf = Shelf(0)
+    memory = NodeMemory(0, read_bytes=100_000)
+    for _ in range(3):
+        read_one_of_each_queue(Shelf(0, memory))
+    cached = memory.read._cached.values()
+    assert 0 < sum(len(record.batch.frame) for piece in cached for record in piece.records) <= 100_000
+
+
+def read_one_of_each_queue(shelf):
     places = [(queue, 0) for queue in range(1, 101)]
     for place in places:
         shelf.commit([(place, [bytes(10_000)])])
     for place in places:
         assert len(shelf.read(place, 0, 1)) == 1
-    remembered = sum(len(record.batch.frame) for piece in shelf.log.pieces._cached.values() for record in piece.records)
-    assert 0 < remembered <= 100_000
+
+
+def test_recent_messages_are_bounded_over_all_shards_of_a_node():
+    """The oldest message of any shard is dropped first, and a log that is closed gives its memory back."""
+    memory = NodeMemory(50_000)
+    shelves = [Shelf(0, memory) for _ in range(3)]
+    for _ in range(10):
+        for shelf in shelves:
+            shelf.commit([((1, 0), [bytes(10_000)])])
+    assert [len(shelf.log._hot[1, 0]) for shelf in shelves] == [1, 1, 2]
+    shelves[2].log.close()
+    for _ in range(2):
+        shelves[0].commit([((1, 0), [bytes(10_000)])])
+    assert [len(shelf.log._hot.get((1, 0), ())) for shelf in shelves] == [3, 1, 0]
+
+
+def test_messages_in_memory_are_checked_without_reading_older_ones():
+    shelf = Shelf(25_000)
+    for _ in range(10):
+        shelf.commit([((1, 0), [bytes(10_000)])])
+    shelf.log.pieces._journal = reads = Reads(shelf.journal)
+    assert list(shelf.log.damaged(1, 0, 8, 10)) == []
+    assert reads.count == 0
+    assert list(shelf.log.damaged(1, 0, 7, 10)) == []
+    assert reads.count == 1
 
 
 def test_let_go_means_not_found():
@@ -222,9 +251,9 @@ class Reads:
         self.count = 0
         self._journal = journal
 
-    def read(self, locator, skip, length):
+    def peek(self, locator, skip, length):
         self.count += 1
-        return self._journal.read(locator, skip, length)
+        return self._journal.peek(locator, skip, length)
 
 
 def test_an_id_is_found_with_one_read_among_thousands_of_its_millisecond():
@@ -303,3 +332,20 @@ def test_pieces_that_moved_stand_in_the_place_of_the_old_ones(changes, below):
         assert (twin.size, twin.sealed_size) == (sum(index.sizes), 7000 * len(moved))
     assert (index.count, index.sealed_count) == (read.count, read.sealed_count)
     assert (index.size, index.sealed_size) == (read.size, read.sealed_size)
+
+
+def test_small_records_in_memory_are_bounded_with_their_objects():
+    shelf = Shelf(hot_bytes=10_000)
+    for _ in range(100):
+        shelf.commit([((1, 0), [b"x"])])
+    assert sum(map(len, shelf.log._hot.values())) * RECORD_BYTES < 10_000
+
+
+def test_messages_in_memory_are_checked_for_damage_without_a_read(monkeypatch):
+    shelf = Shelf(hot_bytes=3_000)
+    for _ in range(20):
+        shelf.commit([((1, 0), [b"x" * 300])])
+    read = []
+    monkeypatch.setattr(shelf.log.pieces, "read", lambda *where: read.append(where))
+    assert list(shelf.log.damaged(1, 0, 19, 20)) == []
+    assert read == []

@@ -296,10 +296,10 @@ async def test_a_refused_group_answers_the_caller(bench):
 async def test_an_inline_commit_sends_the_reply_before_the_event_loop_turns(bench):
     bench.journal.open()
     published = bench.publish(b"1")
-    bench.loop.commit_now()
+    bench.loop.commits.commit_now()
     assert published.done(), "no command arrived during the commit that created the queue"
     acked, leased = bench.loop.submit(commands.Ack([])), bench.lease()
-    bench.loop.commit_now()
+    bench.loop.commits.commit_now()
     assert acked.done() and leased.done()
     assert await bench.frames() == [["Published"], ["GroupCreated", "Leased"]]
     await turns()
@@ -311,11 +311,11 @@ async def test_no_inline_commit_where_other_commands_arrive(bench):
     first = bench.publish()
     await turns()
     second = bench.publish()
-    bench.loop.commit_now()
+    bench.loop.commits.commit_now()
     bench.journal.open()
     await asyncio.gather(first, second)
     third = bench.publish()
-    bench.loop.commit_now()
+    bench.loop.commits.commit_now()
     assert not third.done(), "a command arrived during the last commit: others may share this one"
     await third
 
@@ -323,7 +323,7 @@ async def test_no_inline_commit_where_other_commands_arrive(bench):
 @with_bench
 async def test_no_inline_commit_while_the_journal_has_other_work(bench):
     published = bench.publish(b"1")
-    bench.loop.commit_now()
+    bench.loop.commits.commit_now()
     assert bench.journal.begun == 1
     await turns()
     assert (bench.journal.begun, published.done()) == (2, False)
@@ -342,7 +342,7 @@ def test_replies_are_prepared_while_the_disk_works_and_sent_when_it_is_done(inli
         for name, pending in (("first", first), ("second", second)):
             pending.then(lambda _, name=name: seen.append((f"prepare {name}", bench.journal.writing)))
             pending.deliver(lambda _, name=name: seen.append((f"send {name}", bench.journal.writing)))
-        bench.loop.commit_now()
+        bench.loop.commits.commit_now()
         await turns()
         bench.journal.open()
         await asyncio.gather(first, second)
@@ -362,7 +362,7 @@ async def test_a_lease_of_messages_of_the_same_frame_is_prepared_when_they_are_i
     bench.journal.open()
     bench.publish(b"1")
     leased = bench.lease().then(lambda runs: bench.loop.log.finder(1, 0)(runs[0].first) is not None)
-    bench.loop.commit_now()
+    bench.loop.commits.commit_now()
     assert leased.done() and leased.result() is True
 
 
@@ -375,7 +375,7 @@ async def test_a_callback_may_submit_the_next_command(bench):
         replies.append(bench.publish(b"2"))
 
     bench.publish(b"1").deliver(publish_next)
-    bench.loop.commit_now()
+    bench.loop.commits.commit_now()
     (run,) = await replies[0]
     assert run.offset == 1
     assert await bench.frames() == [["Published"], ["Published"]]
@@ -390,7 +390,7 @@ def test_a_prepared_reply_is_not_sent_if_the_commit_fails(inline):
         bench.journal.error = Failed("the disk failed")
         prepared = []
         published = bench.publish().then(prepared.append)
-        bench.loop.commit_now()
+        bench.loop.commits.commit_now()
         await turns()
         assert prepared, "the reply was prepared"
         bench.journal.open()

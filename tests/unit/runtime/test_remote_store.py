@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 from patience import until
@@ -22,6 +23,7 @@ class ScriptedLink:
 
     def __init__(self) -> None:
         self.faults: list[Fault | None] = []
+        self.rng = Random(1)
 
     def fault(self) -> Fault | None:
         return self.faults.pop(0) if self.faults else None

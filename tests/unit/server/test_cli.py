@@ -166,10 +166,10 @@ def test_unreachable_server_is_reported_in_one_line(command):
     assert "penstock serve" in failed.stderr and len(failed.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:7400", "http://", "http://x/path"])
+@pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:7400", "http://", "http://x?a=b"])
 def test_a_strange_url_is_refused(url):
     refused = run("stats", "--url", url)
-    assert refused.exit_code == 1 and "is not the address of a server" in refused.stderr
+    assert refused.exit_code == 1 and "address" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_settings_are_json_names_of_choices_or_durations(texts, settings):
 
 def test_names_are_completed_as_people_type_them(monkeypatch):
     paths = ["default/default/orders", "default/mail/orders", "shop/default/mail", "shop/mail/high"]
-    monkeypatch.setattr(Remote, "get", lambda *_args, **_query: {"queues": [{"queue": path} for path in paths]})
+    monkeypatch.setattr(Remote, "ask", lambda *_args, **_fields: {"queues": [{"queue": path} for path in paths]})
     context = SimpleNamespace(params={})
     assert complete_queue(context, "") == ["default/mail/orders", "orders", "shop/mail", "shop/mail/high"]
     assert complete_queue(context, "sh") == ["shop/mail", "shop/mail/high"]

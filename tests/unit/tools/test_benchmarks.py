@@ -121,10 +121,10 @@ def test_bounds_include_themselves():
 
 
 def test_every_target_names_a_workload_and_peers_that_exist():
-    parties = {*PEERS, spark.WHO, spark.PEER}
-    for workload, _, who in TARGETS:
+    parties = {*PEERS, spark.SYSTEM, spark.PEER}
+    for workload, _, system in TARGETS:
         assert workload in WORKLOADS
-        assert all(party in parties for party in who.split(" / "))
+        assert all(party in parties for party in system.split(" / "))
 
 
 def test_the_median_is_judged_and_the_spread_is_shown():
@@ -197,8 +197,8 @@ def test_comparing_reports_shows_what_changed_and_whether_spreads_are_apart():
         failure("w", "c", "gone"),
     )
     first, second = compare(old, new)
-    assert (first.who, first.median, first.note) == ("a", 1.5, "2 → 3 x; spreads apart")
-    assert (second.who, second.median, second.note) == ("b", 1.5, "2 → 3 x")
+    assert (first.system, first.median, first.note) == ("a", 1.5, "2 → 3 x; spreads apart")
+    assert (second.system, second.median, second.note) == ("b", 1.5, "2 → 3 x")
 
 
 # -- growth -----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from penstock.client.admin import schedules, webhooks
 from penstock.client.blocking.messages import KINDS, BlockingBatch, BlockingMessage
@@ -34,6 +34,9 @@ from penstock.client.workers.worker import GRACE_S
 from penstock.errors import InvalidRequest
 from penstock.ids import QueuePath
 from penstock.wire.settings import QueueSettings
+
+if TYPE_CHECKING:
+    from penstock.client.protection import Protection
 
 C = TypeVar("C", bound="BlockingIterator")
 P = ParamSpec("P")
@@ -65,6 +68,7 @@ class BlockingClient(WorkerDeclarations[PublishedMessage]):
     def __init__(
         self, url: str = "http://127.0.0.1:7400", *, key: str | None = None, ssl: ssl.SSLContext | None = None,
         timeout: Duration = 30.0, connect_timeout: Duration = 5.0, retry_for: Duration = 30.0,
+        protection: Protection | None = None,
     ):  # fmt: skip
         endpoint = ServerEndpoint(url, token=key, tls=ssl, timeout=timeout, connect_timeout=connect_timeout)
         self.address = endpoint.address
@@ -72,6 +76,7 @@ class BlockingClient(WorkerDeclarations[PublishedMessage]):
         self._assemble(
             open_blocking_transport(endpoint, runtime), partial(open_transport, endpoint), retry_for, runtime
         )  # fmt: skip
+        self._carrier.protection = protection
 
     def _assemble_in_process(self, ask: Ask, thread: LoopThread, retry_for: Duration) -> None:
         """Instead of the constructor, for a broker in an event loop of this process."""
@@ -137,6 +142,7 @@ class BlockingClient(WorkerDeclarations[PublishedMessage]):
         async def main() -> bool:
             async with client_over(self._open_async_transport(), self._retry_for) as client:
                 client._carrier.tracing = self._carrier.tracing
+                client._carrier.protection = self._carrier.protection
                 return await self._workers.run(client, wait=wait, grace=grace, signals=signals)
 
         return asyncio.run(main())

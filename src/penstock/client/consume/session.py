@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from penstock import limits
 from penstock.client.calls import delivery as calls
 from penstock.client.calls.call import Call
 from penstock.client.consume.fetch import Fetch
@@ -257,7 +258,7 @@ class ConsumerSession(SettleCalls, Generic[M, B]):
                 self._acks.put_back(acks)
             raise
         else:
-            self._buffer(leased.runs)
+            self._buffer(leased.runs if self._carrier.protection is None else self._opened(leased.runs))
             if acks is not None:
                 self._acks.answered(acks, leased.results, retry)
             if self._is_emptied:
@@ -269,6 +270,27 @@ class ConsumerSession(SettleCalls, Generic[M, B]):
         finally:
             self._fetches.remove(fetch)
             fetch.end()
+
+    def _opened(self, runs: Sequence[LeasedRun]) -> Sequence[LeasedRun]:
+        """The messages that are authentic; the others are settled here, and never handed out."""
+        protection = self._carrier.protection
+        assert protection is not None
+        opened, refused = protection.open_runs(runs)
+        for offset, prefix, error in refused:
+            log.warning("not handed out: %s", error)
+            if protection.on_invalid == "raise":
+                self._error = error
+            if prefix is not None:
+                verb = "reject" if protection.on_invalid == "reject" else "nack"
+                spans = [ReceiptSpan(prefix, offset, offset)]
+                self._settling.start(self._settle_logged(verb, spans, str(error)), f"penstock {verb}")
+        return opened
+
+    async def _settle_logged(self, verb: str, spans: Sequence[ReceiptSpan], error: str) -> None:
+        try:
+            await self.settle(verb, spans, error=error[: limits.ERROR_CHARS_MAX])
+        except PenstockError as problem:
+            log.warning("%s: %s failed: %s", self._options.source, verb, problem)
 
     def _buffer(self, runs: Sequence[LeasedRun]) -> None:
         now = self.runtime.time()

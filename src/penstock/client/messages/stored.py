@@ -67,6 +67,11 @@ class StoredMessage:
         self._row = row
 
     @property
+    def run(self) -> MessageRun:
+        """The run that it is a row of; for the client itself."""
+        return self._run
+
+    @property
     def payload(self) -> bytes:
         """The bytes that were published; of a JSON value, its text."""
         return self._run.payload(self._row)
@@ -219,6 +224,18 @@ class LogBatch(MessageSequence[StoredMessage]):
         """The oldest message that is still there."""
         self.skipped = skipped
         """How many offsets were asked for that retention has removed."""
+
+    @property
+    def runs(self) -> list[MessageRun]:
+        """For the client itself."""
+        return self._runs
+
+    def with_runs(self, runs: list[MessageRun]) -> LogBatch:
+        """Other messages at the same position."""
+        return LogBatch(
+            runs, next_offset=self.next_offset, end_offset=self.end_offset, start_offset=self.start_offset,
+            skipped=self.skipped,
+        )  # fmt: skip
 
     def _message(self, run: MessageRun, row: int) -> StoredMessage:
         return StoredMessage(run, row)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _encode_json = msgspec.json.Encoder().encode
 _BYTES = (bytes, bytearray, memoryview)
-_FIXED_BYTES_PER_MESSAGE = 4 * 8 + 4 + 1 + 5 * 4
+ROW_BYTES_MAX = 4 * 8 + 4 + 1 + 5 * 4
 """Upper bound of the cost of a message in a frame besides its own bytes: every fixed column and every offset."""
 FRAME_BYTES_TARGET = limits.BATCH_BYTES_MAX - 1 * limits.KIB
 """`frames` fills a frame up to this size; the rest is room for the header and the last offsets."""
@@ -110,7 +110,7 @@ def row(value: Any, options: MessageOptions) -> Row:
     payload = bytes(value) if kind == layout.KIND_BYTES else json_of(value)
     if len(payload) > limits.PAYLOAD_BYTES_MAX:
         raise _too_large(len(payload))
-    more = _FIXED_BYTES_PER_MESSAGE if options is PLAIN else _FIXED_BYTES_PER_MESSAGE + options.size
+    more = ROW_BYTES_MAX if options is PLAIN else ROW_BYTES_MAX + options.size
     return Row(payload, kind, options, len(payload) + more)
 
 
@@ -196,7 +196,7 @@ def frames(
                 columns |= priority_columns([options.priority if each is None else _priority(each) for each in values])
             else:
                 columns[column] = _texts(column, values)
-        yield from _cut_by_size(payloads, kinds, columns, options.size + _FIXED_BYTES_PER_MESSAGE)
+        yield from _cut_by_size(payloads, kinds, columns, options.size + ROW_BYTES_MAX)
     for column, side in sides.items():
         if next(side, sides) is not sides:
             raise invalid(_SIDES[column], "there are more of them than values")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.client.calls.call import Call, operation
 from penstock.client.publish.frames import EncodedFrame
@@ -14,6 +14,9 @@ from penstock.client.transport.base import Transport
 from penstock.client.transport.retry import RetryPolicy, RetryState
 from penstock.errors import PenstockError, StaleReceipt
 from penstock.wire.replies import TransactReply
+
+if TYPE_CHECKING:
+    from penstock.client.protection import Protection
 
 T = TypeVar("T")
 
@@ -29,6 +32,8 @@ class Carrier:
         self.runtime = runtime
         self._policy = policy
         self.tracing: Tracing | None = None
+        self.protection: Protection | None = None
+        """Encrypts and signs what is published; verifies and decrypts what is received."""
         self.kept: EncodedFrame | None = None
         """The last frame that was sent (`KEPT_BYTES_MAX`)."""
 
@@ -67,6 +72,8 @@ class Carrier:
 
     async def transact(self, receipts: Sequence[str], items: Sequence[dict[str, Any]]) -> Transacted:
         """Raises StaleReceipt only if it surely did not happen."""
+        if self.protection is not None:
+            items = [self.protection.protect_item(item) for item in items]
         retry, runtime = self.new_retry(), self.runtime()
         begun = runtime.time()
         try:

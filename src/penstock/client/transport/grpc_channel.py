@@ -1,4 +1,4 @@
-"""grpc:// and grpcs://: one channel, unary calls. `grpc_calls` translates them."""
+"""grpc:// and grpcs://: one channel. The method `Call` carries requests of the HTTP interface as they are."""
 
 from __future__ import annotations
 
@@ -6,21 +6,17 @@ import asyncio
 from typing import Any
 
 import grpc
-from google.rpc import status_pb2
 
 from penstock import limits
 from penstock.client.calls.call import Call, Response
 from penstock.client.transport.base import Transport, client_is_closed
 from penstock.client.transport.endpoint import ServerEndpoint
-from penstock.client.transport.grpc_calls import translated
-from penstock.client.transport.grpc_fields import plain
 from penstock.client.transport.http1 import RESPONSE_BYTES_MAX
 from penstock.errors import PenstockError
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.status import STATUS, error_from_code
 
-SERVICE = "/penstock.v1.Broker/"
-DETAILS_KEY = "grpc-status-details-bin"
+METHOD = "/penstock.v1.Broker/Call"
 _OPTIONS = [
     ("grpc.max_receive_message_length", RESPONSE_BYTES_MAX),
     ("grpc.max_send_message_length", limits.REQUEST_BYTES_MAX + limits.MIB),
@@ -42,20 +38,21 @@ class GrpcTransport(Transport):
         self._closed = False
 
     async def exchange(self, call: Call[Any]) -> Response:
-        rpc = translated(call)
-        channel = await self._connected()
-        method = channel.unary_unary(
-            SERVICE + rpc.name, request_serializer=type(rpc.request).SerializeToString,
-            response_deserializer=rpc.reply.FromString,
-        )  # fmt: skip
+        method = (await self._connected()).unary_unary(
+            METHOD, request_serializer=pb.CallRequest.SerializeToString, response_deserializer=pb.CallReply.FromString
+        )
+        request = pb.CallRequest(
+            method=call.method, target=call.target, content_type=call.content_type, accept=call.accept, body=call.body
+        )
         try:
-            reply = await method(rpc.request, timeout=self._endpoint.timeout_of(call), metadata=self._metadata)
+            reply = await method(request, timeout=self._endpoint.timeout_of(call), metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             raise self._error(error) from None
         except grpc.aio.UsageError as error:  # the channel was closed under it
             raise client_is_closed() from error
         self.reached = True
-        return Response(200, {}, rpc.read(reply), True)
+        headers = {b"retry-after": b"%d" % reply.retry_after_s} if reply.HasField("retry_after_s") else {}
+        return Response(reply.status, headers, reply.body)
 
     async def close(self) -> None:
         self._closed = True
@@ -89,22 +86,10 @@ class GrpcTransport(Transport):
             state = channel.get_state(try_to_connect=True)
 
     def _error(self, error: grpc.aio.AioRpcError) -> PenstockError:
-        """The refusal of the server, or the failure of the call on its way."""
-        for name, value in error.trailing_metadata() or ():
-            if name == DETAILS_KEY and isinstance(value, bytes):
-                for each in status_pb2.Status.FromString(value).details:
-                    refusal = pb.Error()
-                    if each.Unpack(refusal):
-                        self.reached = True
-                        return _refused(refusal)
+        """The failure of the call on its way. A refusal of the server is a reply."""
         status, text = error.code(), error.details() or ""
         if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
             return self._endpoint.not_answered(text)
         if status is grpc.StatusCode.UNIMPLEMENTED:
             return self._endpoint.not_penstock(text)
         return error_from_code(_CODE_BY_STATUS.get(status.name, ""), text)
-
-
-def _refused(error: pb.Error) -> PenstockError:
-    retry_after_ms = error.retry_after_ms if error.HasField("retry_after_ms") else None
-    return error_from_code(error.code, error.message, details=plain(error.details), retry_after_ms=retry_after_ms)

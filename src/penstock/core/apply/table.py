@@ -24,10 +24,10 @@ from penstock.core.rebuild import rebuild_queue
 from penstock.core.records import Record
 from penstock.core.state import FormerQueue, Partition, Progress, Queue, Shard, sessions, windows
 from penstock.core.state.client_ids import Place
-from penstock.core.state.dead_letters import DeadLetter
 from penstock.core.state.dedup import SeqRun
 from penstock.core.state.holds import follow_queue
 from penstock.core.state.leases import Held, Lease
+from penstock.core.state.letter_chunks import DeadLetter
 from penstock.core.state.log_start import drop_traits, move_start
 from penstock.core.state.retries import Retry
 

@@ -16,6 +16,7 @@ from penstock.core.records import Published, Record
 from penstock.core.state import Queue, Shard
 from penstock.core.state.client_ids import Place
 from penstock.errors import Conflict, FencedProducer, QueueFull, QueueNotFound
+from penstock.ids import id_at
 
 
 class _Draft:
@@ -50,8 +51,8 @@ class _Draft:
 def decide_publish(shard: Shard, command: Publish, now_ms: int) -> tuple[list[Record], list[PublishedRun]]:
     """All parts or an error. Parts see what earlier parts of the same command store."""
     draft = _Draft()
-    # Ids only grow, also when the clock does not. The top random bit is clear: a run counts up within its time.
-    next_id = max(now_ms << 80 | command.entropy & ((1 << 79) - 1), shard.last_id + 1)
+    # Ids only grow, also when the clock does not.
+    next_id = max(id_at(now_ms, shard.number, command.entropy), shard.last_id + 1)
     seq = command.seq
     for number, part in enumerate(command.parts):
         queue = shard.queues.get(part.queue)
@@ -62,7 +63,8 @@ def decide_publish(shard: Shard, command: Publish, now_ms: int) -> tuple[list[Re
         adding = draft.added.get(part.queue, 0)
         _check_room(queue, count, adding)
         draft.added[part.queue] = adding + count
-        draft.runs += _repeated(number, queue, duplicates)
+        if duplicates:
+            draft.runs += _repeated(number, queue, duplicates)
         for partition, rows, batch in _routed(queue, part.batch, fresh):
             end = draft.ends.get((part.queue, partition), queue.partitions[partition].end)
             for first, stop in _cuts(queue, batch):
@@ -118,8 +120,7 @@ def _cuts(queue: Queue, batch: Batch) -> list[tuple[int, int]]:
 
 def _own(batch: Batch, first: int, stop: int) -> Batch:
     """Apart from the whole, which would otherwise stay in memory for as long as one of its parts."""
-    part = batch.run(first, stop)
-    return batch if part is batch else Batch.open(part.frame, known=True)
+    return batch if stop - first == batch.count else Batch.open(batch.run(first, stop).frame, known=True)
 
 
 def _seqs(command: Publish, seq: int, rows: list[int] | None, first: int, stop: int) -> list[int]:

@@ -47,7 +47,7 @@ def _check_holds(queue: Queue, config: QueueConfig) -> None:
             held = partition.finished(max(partition.start, partition.held_from), partition.end)
             if any(any(partition.gone.gaps(first, stop)) for first, stop in held):
                 raise Conflict(
-                    f"queue {queue.path} is held by an archive that has not copied yet what everybody has finished; "
+                    f"queue {queue.path} is held by an archive that has not copied yet what all groups have finished; "
                     "that would be let go, so wait for the archive, or remove its hold",
                     details={"field": "retention"},
                 )

@@ -22,7 +22,7 @@ from penstock.core.decide.settling import fail
 from penstock.core.decision import Decision, queue_of
 from penstock.core.records import Record
 from penstock.core.state import Queue, Shard
-from penstock.core.state.assignment import NOBODY, assign
+from penstock.core.state.assignment import NO_MEMBER, assign
 from penstock.core.state.members import Member, Membership, Move, unknown_member
 from penstock.core.state.sessions import arm, busy_partitions
 from penstock.errors import Conflict
@@ -206,4 +206,4 @@ def _bury(
     return partitions
 
 
-assert not NOBODY, "records and slots use the empty name for nobody"
+assert not NO_MEMBER, "records and slots use the empty name for no member"

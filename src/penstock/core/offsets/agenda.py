@@ -55,7 +55,7 @@ Keep = Callable[[int, int, int], bool]
 
 def unread(chunk: Chunk) -> bytes:
     """The `Read` of an agenda that is never frozen."""
-    raise AssertionError(f"nobody is there to read {chunk}")
+    raise AssertionError(f"there is no reader for {chunk}")
 
 
 class Piece:

@@ -72,7 +72,7 @@ class Ages:
         if tenant in self._resting:
             self._resting.remove(tenant)
             offset = self._offered[tenant].first()
-            assert offset is not None, "who has nothing does not rest"
+            assert offset is not None, "a partition without messages does not rest"
             self._put(tenant, offset)
 
     def _put(self, tenant: int, offset: int) -> None:
@@ -96,7 +96,7 @@ class Ages:
                 self._resting.add(tenant)
                 continue
             actual = self._offered[tenant].first()
-            assert actual is not None, "who has nothing is not in the heap"
+            assert actual is not None, "a partition without messages is not in the heap"
             if not valid(actual):
                 self.remove(tenant, ((actual, actual + 1),))
             elif actual != offset:

@@ -173,9 +173,8 @@ def open_desk(queue: Queue, group: int) -> None:
             if offset not in progress.leased and (retry.attempt or queue.config.park_dead_keys):
                 desk.waiting(offset)
         if queue.config.park_dead_keys:
-            for (owner, offset), letter in partition.dead.items():
-                if owner == group and letter.key:
-                    desk.park(letter.key, offset)
+            for offset, key in partition.dead.keys(group):
+                desk.park(key, offset)
         free.append(_free_places(partition, progress, held, desk))
     if dispatcher.load(free):
         return

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-NOBODY = ""
+NO_MEMBER = ""
 
 
 def assign(members: Sequence[str], owners: Sequence[str]) -> list[str]:
     """The new owner of each partition. `owners` are the present ones; a name not in `members` counts as none."""
     if not members:
-        return [NOBODY] * len(owners)
+        return [NO_MEMBER] * len(owners)
     held: dict[str, list[int]] = {member: [] for member in members}
     for partition, owner in enumerate(owners):
         if owner in held:
@@ -23,7 +23,7 @@ def assign(members: Sequence[str], owners: Sequence[str]) -> list[str]:
     # Shares differ by one. The larger ones go to the members that have most already: for them it is one move less.
     by_load = sorted(members, key=lambda member: -len(held[member]))
     room = {member: share + (place < larger) for place, member in enumerate(by_load)}
-    assigned = [NOBODY] * len(owners)
+    assigned = [NO_MEMBER] * len(owners)
     for member in members:
         for partition in held[member][: room[member]]:
             assigned[partition] = member

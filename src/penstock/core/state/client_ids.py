@@ -26,6 +26,8 @@ from operator import and_
 from struct import Struct
 from typing import Any, NamedTuple
 
+from penstock.core.state.stored_chunk import StoredChunk
+
 CHUNK_IDS = 16_384
 """A chunk with so many entries is closed; the next run begins another one."""
 BUCKET_IDS = 48
@@ -53,14 +55,6 @@ class Place(NamedTuple):
     partition: int
     offset: int
     id: int
-
-
-class StoredChunk(NamedTuple):
-    """Where a chunk lies in a blob."""
-
-    blob: int
-    start: int
-    crc: int
 
 
 @lru_cache(maxsize=10_240)

@@ -6,108 +6,138 @@ in which they were given up, so that any page of a million of them costs no more
 
 from __future__ import annotations
 
-from collections.abc import Collection, ItemsView, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
-from heapq import heapify, heappop, heappush, merge
-from itertools import islice
+from heapq import merge
+from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
-from sortedcontainers import SortedList
 
-TIDY_ABOVE = 64
-"""Removed letters leave their entry in the heap behind; it is swept when most entries are of that kind."""
+from penstock.core.state.letter_chunks import DeadLetter, LetterChunk
+from penstock.core.state.sorted_pairs import LAST, PairChunk, SortedPairs, runs_of, sorted_pairs
 
 
-class DeadLetter(msgspec.Struct, gc=False, omit_defaults=True):
-    attempts: int
-    first_at: int
-    last_at: int
-    dead_at: int
-    consumer: str
-    reason: str
-    error: str
-    budget: int = -1
-    """The message's own `max_retries`, -1 for the queue's: a redrive starts over with it."""
-    redriven: int = 0
-    """How often it was redriven before, and given up again."""
-    key: int = 0
-    """Hash of the key that waits with it, where the queue parks keys."""
+class _GroupLetters:
+    """The letters of one group in one partition."""
+
+    __slots__ = ("by_offset", "by_time")
+
+    def __init__(self) -> None:
+        self.by_time = SortedPairs(LetterChunk)
+        """(dead_at, offset), and the letter. Hard."""
+        self.by_offset = SortedPairs(PairChunk)
+        """(offset, dead_at): follows from it."""
+
+    def dead_at(self, offset: int) -> int | None:
+        found = self.by_offset.last_until((offset, LAST))
+        return found[1] if found is not None and found[0] == offset else None
+
+    def letters(self) -> Iterator[tuple[int, DeadLetter]]:
+        for chunk, row in self.by_time.since((0, 0)):
+            yield chunk.seconds[row], chunk.letter(row)
 
 
 class DeadLetters:
-    """The dead letters of a partition, by (group, offset). Hard, apart from the orders, which follow from them."""
+    """The dead letters of a partition, by (group, offset)."""
 
-    __slots__ = ("_letters", "_lowest", "_orders")
+    __slots__ = ("_groups",)
 
     def __init__(self) -> None:
-        self._letters: dict[tuple[int, int], DeadLetter] = {}
-        self._orders: dict[int, SortedList] = {}
-        """Group -> (dead_at, offset) of its letters. A place in it is found in logarithmic time, by value or number."""
-        self._lowest: list[tuple[int, int]] | None = None
-        """Heap of (offset, group); may hold stale entries. None until the lowest offset is asked for: only queues that
-        keep traits ask."""
+        self._groups: dict[int, _GroupLetters] = {}
+        """Without groups that have no letters."""
 
     def __len__(self) -> int:
-        return len(self._letters)
+        return sum([len(group.by_time) for group in self._groups.values()])
 
-    def items(self) -> ItemsView[tuple[int, int], DeadLetter]:
-        return self._letters.items()
+    def items(self) -> Iterator[tuple[tuple[int, int], DeadLetter]]:
+        """Of each letter its group and offset, and the letter."""
+        for group, letters in self._groups.items():
+            for offset, letter in letters.letters():
+                yield (group, offset), letter
 
-    def copy(self) -> tuple[list[tuple[int, int]], list[DeadLetter]]:
-        """The places of all letters, and the letters. Two lists of pointers, because a list of pairs takes long."""
-        return list(self._letters), list(self._letters.values())
+    def keys(self, group: int) -> Iterator[tuple[int, int]]:
+        """(offset, key) of the letters of one group that a key waits with."""
+        for chunk in self.order(group).chunks:
+            yield from chunk.keys()
 
     def offsets(self) -> set[int]:
-        return {offset for _, offset in self._letters}
+        return {offset for group in self._groups.values() for offset, _ in group.by_offset}
 
     def lowest(self) -> int | None:
         """The lowest offset of a letter; None if there is none."""
-        if not self._letters:
-            return None
-        if self._lowest is None or len(self._lowest) > TIDY_ABOVE + 2 * len(self._letters):
-            self._lowest = [(offset, group) for group, offset in self._letters]
-            heapify(self._lowest)
-        while self._lowest[0][::-1] not in self._letters:
-            heappop(self._lowest)
-        return self._lowest[0][0]
+        return min([group.by_offset.chunks[0].firsts[0] for group in self._groups.values()], default=None)
 
     def groups(self) -> Collection[int]:
         """The groups that have letters."""
-        return self._orders.keys()
+        return self._groups.keys()
 
-    def order(self, group: int) -> SortedList:
+    def order(self, group: int) -> SortedPairs[LetterChunk]:
         """(dead_at, offset) of the letters of one group, oldest first."""
-        return self._orders.get(group, _NONE)
+        found = self._groups.get(group)
+        return _NONE if found is None else found.by_time
 
     def offsets_of(self, group: int) -> list[int]:
         """The letters of one group, ascending."""
-        return sorted(offset for _, offset in self.order(group))
+        found = self._groups.get(group)
+        return [] if found is None else [offset for offset, _ in found.by_offset]
+
+    def runs_in(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The runs of `[first, stop)` that are letters of some group; in order for each group."""
+        for group in self._groups.values():
+            offsets = []
+            for chunk, row in group.by_offset.since((first, 0)):
+                if chunk.firsts[row] >= stop:
+                    break
+                offsets.append(chunk.firsts[row])
+            yield from runs_of(offsets)
 
     def get(self, group: int, offset: int) -> DeadLetter | None:
-        return self._letters.get((group, offset))
+        letters = self._groups.get(group)
+        dead_at = None if letters is None else letters.dead_at(offset)
+        if letters is None or dead_at is None:
+            return None
+        found = letters.by_time.find((dead_at, offset))
+        assert found is not None
+        chunk, row = found
+        return chunk.letter(row)
 
     def put(self, group: int, offset: int, letter: DeadLetter) -> None:
         self.take(group, offset)
-        self._letters[group, offset] = letter
-        if self._lowest is not None:
-            heappush(self._lowest, (offset, group))
-        order = self._orders.get(group)
-        if order is None:
-            order = self._orders[group] = SortedList()
-        order.add((letter.dead_at, offset))
+        letters = self._groups.get(group)
+        if letters is None:
+            letters = self._groups[group] = _GroupLetters()
+        chunk, row = letters.by_time.place((letter.dead_at, offset))
+        chunk.insert_letter(row, offset, letter)
+        letters.by_offset.add((offset, letter.dead_at))
 
     def take(self, group: int, offset: int) -> DeadLetter | None:
-        letter = self._letters.pop((group, offset), None)
+        letter = self.get(group, offset)
         if letter is not None:
-            order = self._orders[group]
-            order.remove((letter.dead_at, offset))
-            if not order:
-                del self._orders[group]
+            letters = self._groups[group]
+            letters.by_time.remove((letter.dead_at, offset))
+            letters.by_offset.remove((offset, letter.dead_at))
+            if not len(letters.by_time):
+                del self._groups[group]
         return letter
 
+    def load(self, group: int, chunks: list[LetterChunk]) -> None:
+        """The letters of a group, of which there were none, in the order of `order(group).chunks`."""
+        letters = self._groups[group] = _GroupLetters()
+        letters.by_time.chunks = chunks
+        letters.by_time.count = sum(map(len, chunks))
+        letters.by_offset = sorted_pairs(
+            sorted(
+                zip(
+                    chain.from_iterable(chunk.seconds for chunk in chunks),
+                    chain.from_iterable(chunk.firsts for chunk in chunks),
+                    strict=True,
+                )
+            )
+        )
 
-_NONE = SortedList()
+
+_NONE = SortedPairs(LetterChunk)
 
 
 class Position(NamedTuple):
@@ -122,7 +152,7 @@ class Position(NamedTuple):
 def count_letters(partitions: Sequence[DeadLetters], group: int | None = None, until_ms: int | None = None) -> int:
     """Letters of the queue, or of one group of it; with `until_ms` only those that were given up by then."""
     orders = [order for _, _, order in _orders(partitions, group)]
-    return sum(len(order) if until_ms is None else order.bisect_left((until_ms + 1,)) for order in orders)
+    return sum(len(order) if until_ms is None else order.before((until_ms + 1, 0)) for order in orders)
 
 
 def oldest_first(
@@ -130,8 +160,8 @@ def oldest_first(
 ) -> Iterator[tuple[Position, DeadLetter]]:
     """The letters of a queue, or of one group of it, behind `after`. Costs what is taken from it; not to be kept over a
     put or a take."""
-    found = [_behind(number, owner, partitions[number], after) for number, owner, _ in _orders(partitions, group)]
-    return found[0] if len(found) == 1 else merge(*found)
+    for position, chunk, row in _places(partitions, after, group):
+        yield position, chunk.letter(row)
 
 
 def position_at(partitions: Sequence[DeadLetters], index: int, group: int | None = None) -> Position | None:
@@ -141,8 +171,10 @@ def position_at(partitions: Sequence[DeadLetters], index: int, group: int | None
         return None
     if len(orders) == 1:
         number, owner, order = orders[0]
-        return Position(order[index][0], number, order[index][1], owner)
-    low, high = min(order[0][0] for _, _, order in orders), max(order[-1][0] for _, _, order in orders)
+        dead_at, offset = order.at(index)
+        return Position(dead_at, number, offset, owner)
+    low = min(order.chunks[0].firsts[0] for _, _, order in orders)
+    high = max(order.chunks[-1].firsts[-1] for _, _, order in orders)
     while low < high:  # to the millisecond in which it was given up
         middle = (low + high) // 2
         if count_letters(partitions, group, middle) > index:
@@ -150,11 +182,20 @@ def position_at(partitions: Sequence[DeadLetters], index: int, group: int | None
         else:
             low = middle + 1
     older = count_letters(partitions, group, low - 1)
-    behind = oldest_first(partitions, Position(low - 1, len(partitions), 0, 0), group)
+    behind = _places(partitions, Position(low - 1, len(partitions), 0, 0), group)
     return next(islice(behind, index - older, None))[0]
 
 
-def _orders(partitions: Sequence[DeadLetters], group: int | None) -> list[tuple[int, int, SortedList]]:
+_Place = tuple[Position, LetterChunk, int]
+"""Where a letter is among all of them, and in memory."""
+
+
+def _places(partitions: Sequence[DeadLetters], after: Position | None, group: int | None) -> Iterator[_Place]:
+    found = [_behind(number, owner, partitions[number], after) for number, owner, _ in _orders(partitions, group)]
+    return found[0] if len(found) == 1 else merge(*found)
+
+
+def _orders(partitions: Sequence[DeadLetters], group: int | None) -> list[tuple[int, int, SortedPairs[LetterChunk]]]:
     """(partition, group, order) of the letters of the queue, or of one group of it."""
     return [
         (number, owner, dead.order(owner))
@@ -164,19 +205,15 @@ def _orders(partitions: Sequence[DeadLetters], group: int | None) -> list[tuple[
     ]
 
 
-def _behind(
-    number: int, group: int, dead: DeadLetters, after: Position | None
-) -> Iterator[tuple[Position, DeadLetter]]:
-    first = None
+def _behind(number: int, group: int, dead: DeadLetters, after: Position | None) -> Iterator[_Place]:
+    first = (0, 0)
     if after is not None and number == after.partition:
         first = (after.dead_at, after.offset + (group <= after.group))
     elif after is not None:
         # Of two that were given up at the same moment the one in the lower partition comes first.
-        first = (after.dead_at + (number < after.partition), -1)
-    for dead_at, offset in dead.order(group).irange(first):
-        letter = dead.get(group, offset)
-        assert letter is not None
-        yield Position(dead_at, number, offset, group), letter
+        first = (after.dead_at + (number < after.partition), 0)
+    for chunk, row in dead.order(group).since(first):
+        yield Position(chunk.firsts[row], number, chunk.seconds[row], group), chunk, row
 
 
 class Redrive(msgspec.Struct):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.core.state.assignment import NOBODY
+from penstock.core.state.assignment import NO_MEMBER
 from penstock.core.state.grace import Grace
 from penstock.errors import StaleGeneration, UnknownMember
 
@@ -47,10 +47,10 @@ class Member:
 class Slot(msgspec.Struct, gc=False):
     """One partition of an assigned group."""
 
-    owner: str = NOBODY
+    owner: str = NO_MEMBER
     since: int = 0
     """The generation in which it became the owner's."""
-    giver: str = NOBODY
+    giver: str = NO_MEMBER
     """The former owner that still holds leases; the empty name if it has left the group, or never was in it."""
     until: int = 0
     """When the giver's time to finish is over; 0 if there is nothing to wait for."""
@@ -164,7 +164,7 @@ class Membership:
             # A new bearer of the name: what the former one had is not to be had with its generation any more.
             for slot in self.slots:
                 if slot.giver == member:
-                    slot.giver = NOBODY
+                    slot.giver = NO_MEMBER
                 if slot.owner == member:
                     slot.since = move.generation
         self.members[member] = Member(member, move.generation, session_ms, drain_ms, move.at)
@@ -176,7 +176,7 @@ class Membership:
             del self.members[member]
             for slot in self.slots:
                 if slot.giver == member:
-                    slot.giver = NOBODY
+                    slot.giver = NO_MEMBER
         self._move(move, busy, drains, 0)
         if not self.members:
             self.slots = [Slot() for _ in self.slots]
@@ -188,11 +188,11 @@ class Membership:
             for member in (slot.owner, owner):
                 if member in self.members:
                     self.members[member].changed = move.generation
-            if partition not in busy or (slot.until and slot.giver == owner != NOBODY):
+            if partition not in busy or (slot.until and slot.giver == owner != NO_MEMBER):
                 # Nothing to wait for, or only for the very member that gets it back.
-                slot.giver, slot.until, slot.drain_ms = NOBODY, 0, 0
+                slot.giver, slot.until, slot.drain_ms = NO_MEMBER, 0, 0
             elif not slot.until:
-                slot.giver = slot.owner if slot.owner in self.members else NOBODY
+                slot.giver = slot.owner if slot.owner in self.members else NO_MEMBER
                 slot.drain_ms = drains.get(slot.owner, otherwise_ms)
                 slot.until = move.at + slot.drain_ms
             slot.owner, slot.since = owner, move.generation
@@ -204,7 +204,7 @@ class Membership:
     def hand_over(self, partitions: Iterable[int]) -> None:
         for partition in partitions:
             slot = self.slots[partition]
-            slot.giver, slot.until, slot.drain_ms = NOBODY, 0, 0
+            slot.giver, slot.until, slot.drain_ms = NO_MEMBER, 0, 0
 
     def start_over(self, now_ms: int) -> None:
         """A node took the shard: sessions and handovers begin their full time again."""

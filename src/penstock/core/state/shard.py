@@ -152,7 +152,8 @@ class Partition:
     def live(self, *, keeps: bool) -> RangeSet:
         """Offsets whose bytes may still be read: retained, not done in a group, or a dead letter."""
         floors = [progress.floor for progress in self.progress.values()]
-        return self.live_in(min([self.start, *floors, *self.dead.offsets()]), self.end, keeps=keeps)
+        lowest = self.dead.lowest()
+        return self.live_in(min([self.start, *floors, *([] if lowest is None else [lowest])]), self.end, keeps=keeps)
 
     def live_in(self, first: int, stop: int, *, keeps: bool) -> RangeSet:
         """The same for `[first, stop)` alone; costs what lies there."""
@@ -172,15 +173,7 @@ class Partition:
                     break
         if lowest < min(stop, self.end):
             alive.append((max(first, lowest), min(stop, self.end)))
-        if self.dead and len(self.dead) <= stop - first:
-            alive += [(offset, offset + 1) for offset in self.dead.offsets() if first <= offset < stop]
-        elif self.dead:
-            groups = list(self.progress)
-            alive += [
-                (offset, offset + 1)
-                for offset in range(first, stop)
-                if any(self.dead.get(group, offset) is not None for group in groups)
-            ]
+        alive += self.dead.runs_in(first, stop)
         return RangeSet(sorted(alive))
 
 
@@ -372,8 +365,9 @@ class Shard:
     __slots__ = (
         "advanced_ms", "alarms", "changing", "deadlines", "due_schedules", "former_queues", "grace", "holds", "keys",
         "last_id",
-        "leases", "next_lease", "next_queue", "now_ms", "overdue", "overdue_groups", "overdue_partitions", "paths",
-        "queues", "replaying", "schedules", "term", "timers", "transactions", "users", "webhook_groups", "webhooks",
+        "leases", "next_lease", "next_queue", "now_ms", "number", "overdue", "overdue_groups", "overdue_partitions",
+        "paths", "queues", "replaying", "schedules", "term", "timers", "transactions", "users", "webhook_groups",
+        "webhooks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -399,6 +393,8 @@ class Shard:
         self.users: dict[str, StoredUser] = {}
         """People by email."""
         # Soft.
+        self.number = 0
+        """Which shard of the store it is; in the ids of its messages."""
         self.changing: Callable[[int], None] | None = None
         """Called with the number of a queue before anything in it that a snapshot has changes."""
         self.webhook_groups: dict[tuple[str, str], Webhook] = {}
@@ -425,8 +421,8 @@ class Shard:
         """(queue, group) whose members were silent for too long, or took too long to give something up."""
 
     def next_deadline_ms(self) -> int:
-        """When time itself will next change something."""
-        if self.needs_tick():
+        """When time itself will next change something; 0 if a tick must be decided before."""
+        if self.overdue or self.overdue_partitions or self.overdue_groups or self.due_schedules:
             return 0
         return min(
             self.deadlines[0][0] if self.deadlines else NEVER_MS,
@@ -436,7 +432,7 @@ class Shard:
 
     def needs_tick(self) -> bool:
         """True if time has made something true that is not a fact yet."""
-        return bool(self.overdue or self.overdue_partitions or self.overdue_groups or self.due_schedules)
+        return self.next_deadline_ms() == 0
 
     def arm(self, due: int, queue: int, partition: int, group: int = -1) -> None:
         """See to it that this partition (or group of it) is looked at when `due` has come."""

@@ -145,7 +145,7 @@ async function drawCharts() {
     charts.get(place)?.destroy();
     const axis = { stroke: color("soft"), grid: { stroke: color("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     charts.set(place, new uPlot({
-      width: place.clientWidth - 12, height: 170, cursor: { y: false }, legend: { live: true },
+      width: place.clientWidth - 12, height: 170, padding: [10, 10, 0, 0], cursor: { y: false }, legend: { live: true },
       axes: [{ ...axis, size: 28, grid: { show: false }, space: 70, values: (_, times) => times.map(clock) }, { ...axis, size: 54, values: (_, ticks) => ticks.map((tick) => compact(tick)) }],
       scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.08)] } },
       series: [{ value: "{HH}:{mm}" }, ...lines.map(([, label, hue]) => ({

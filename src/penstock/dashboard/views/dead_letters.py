@@ -9,7 +9,7 @@ import msgspec
 from penstock.dashboard.api import ApiError
 from penstock.dashboard.rendering import short
 from penstock.dashboard.views.forms import confirmed, new_id, page_of, whole_number
-from penstock.dashboard.views.payloads import shown
+from penstock.dashboard.views.payloads import shown, without_fields
 from penstock.dashboard.visit import NOT_STORED, SAFE_HEADERS, Page, Visit
 
 PER_PAGE = 25
@@ -40,7 +40,8 @@ async def show(visit: Visit, error: ApiError | None = None, plan: dict[str, Any]
     redrives = (await visit.api.get("/v1/dlq/redrives", queue=visit.queue))["redrives"]
     return visit.page(
         "dead.html", 400 if error else 200, tab="dead", queue=visit.queue, filter=wanted, found=found, error=error,
-        letters=[shown(letter) for letter in found["messages"]], reasons=reasons, plan=plan,
+        letters=[shown(letter, fields=visit.options.masked) for letter in found["messages"]], reasons=reasons,
+        plan=plan,
         redrives=sorted(redrives, key=lambda each: -each["started_at_ms"])[:5], form=visit.form, chosen=visit.chosen,
         per_page=PER_PAGE,
     )  # fmt: skip
@@ -106,7 +107,7 @@ async def export(visit: Visit) -> Page:
         found = await visit.api.get(
             "/v1/dlq", queue=visit.queue, filter=visit.query.get("filter") or None, limit=EXPORT_PER_PAGE, after=after
         )
-        lines += map(msgspec.json.encode, found["messages"])
+        lines += [msgspec.json.encode(without_fields(letter, visit.options.masked)) for letter in found["messages"]]
         size, after = sum(map(len, lines)), found["next"]
         if after is None or size > EXPORT_BYTES_MAX:
             break

@@ -7,6 +7,7 @@ from typing import Any
 from penstock.dashboard.api import ApiError
 from penstock.dashboard.views.forms import confirmed, field_error, whole_number
 from penstock.dashboard.views.payloads import shown
+from penstock.dashboard.views.publish import dead_letter
 from penstock.dashboard.visit import Page, Visit
 
 PAYLOAD_CHARS = 64_000
@@ -20,12 +21,15 @@ async def show(visit: Visit, error: ApiError | None = None) -> Page:
     last = next((event["group"] for event in reversed(history["events"]) if "group" in event), "default")
     group = next((name for name in (visit.query.get("group"), last, "default") if name in names), names[0])
     explained = (await visit.api.get("/v1/explain", queue=visit.queue, id=message_id, group=group))["messages"][0]
-    stored = await _stored(visit, explained) or await _dead(visit, message_id)
+    stored = await _stored(visit, explained) or await dead_letter(visit, message_id)
     masked = visit.query.get("mask") == "1"
     return visit.page(
         "message.html", 400 if error else 200, tab="messages", queue=visit.queue, id=message_id, history=history,
         explained=explained, groups=names, group=group, error=error, form=visit.form,
-        shown=None if stored is None else shown(stored, masked=masked, chars=PAYLOAD_CHARS), masked=masked,
+        shown=None if stored is None else shown(
+            stored, masked=masked, chars=PAYLOAD_CHARS, fields=visit.options.masked
+        ),
+        masked=masked,
     )  # fmt: skip
 
 
@@ -41,16 +45,6 @@ async def _stored(visit: Visit, explained: dict[str, Any]) -> dict[str, Any] | N
         return None
     found: dict[str, Any] | None = next(iter(reply["messages"]), None)
     return found if found is not None and found["offset"] == explained["offset"] else None
-
-
-async def _dead(visit: Visit, message_id: str) -> dict[str, Any] | None:
-    """The message as a dead letter, which outlives its place in the log."""
-    body = {"queue": visit.queue, "ids": [message_id], "dry_run": True}
-    try:
-        found: list[dict[str, Any]] = (await visit.api.post("/v1/dlq/redrive", body))["sample"]
-    except ApiError:
-        return None
-    return found[0] if found else None
 
 
 async def cancel(visit: Visit) -> Page:

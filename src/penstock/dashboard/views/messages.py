@@ -38,7 +38,8 @@ async def show(visit: Visit) -> Page:
     masked = query.get("mask") == "1"
     return visit.page(
         "messages.html", 400 if error else 200, tab="messages", queue=visit.queue, stats=stats, view=view, error=error,
-        looked=looked, then=then, masked=masked, messages=[shown(message, masked=masked) for message in found],
+        looked=looked, then=then, masked=masked,
+        messages=[shown(message, masked=masked, fields=visit.options.masked) for message in found],
     )  # fmt: skip
 
 

@@ -17,8 +17,12 @@ async def show(visit: Visit) -> Page:
         health = await api.get("/readyz")
     except ApiError as error:
         health = {"status": error.message}
+    try:
+        storage = await api.get("/v1/stats/storage")
+    except ApiError:
+        storage = None  # the visitor may not see it
     return visit.page(
-        "overview.html", summary=summary, sum=backlog["sum"], health=health,
+        "overview.html", summary=summary, sum=backlog["sum"], health=health, storage=storage,
         backlog=[row for row in backlog["queues"] if row["depth"]],
         dead=[row for row in dead["queues"] if row["dead"]],
     )  # fmt: skip

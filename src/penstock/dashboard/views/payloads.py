@@ -33,7 +33,12 @@ class Shown(NamedTuple):
     python: str
 
 
-def shown(message: dict[str, Any], *, masked: bool = False, chars: int = SHOWN_CHARS) -> Shown:
+def shown(
+    message: dict[str, Any], *, masked: bool = False, chars: int = SHOWN_CHARS, fields: frozenset[str] = frozenset()
+) -> Shown:
+    """With `masked` no value is shown; the values of `fields` and of headers with these names never are."""
+    if fields:
+        message = _without(message, fields)
     raw = _bytes(message)
     text, value = "", None
     if "payload" in message:
@@ -80,6 +85,22 @@ def _bytes(message: dict[str, Any]) -> bytes:
     if "payload" in message:
         return msgspec.json.encode(message["payload"])
     return base64.b64decode(message["payload_b64"])
+
+
+def _without(message: dict[str, Any], fields: frozenset[str]) -> dict[str, Any]:
+    """The message with masks for the values of these fields and headers. Bytes have no fields and are shown whole."""
+    kept = {**message, "headers": without_fields(message["headers"], fields)}
+    if "payload" in message:
+        kept["payload"] = without_fields(message["payload"], fields)
+    return kept
+
+
+def without_fields(value: Any, fields: frozenset[str]) -> Any:
+    if isinstance(value, dict):
+        return {name: MASK if name.lower() in fields else without_fields(each, fields) for name, each in value.items()}
+    if isinstance(value, list):
+        return [without_fields(each, fields) for each in value]
+    return value
 
 
 def _masked(value: Any) -> Any:

@@ -9,15 +9,17 @@ from penstock.dashboard.views.forms import confirmed
 from penstock.dashboard.visit import Page, Visit
 
 EXPLAINED = 5
+CONSUMERS = 25
 
 
 async def show(visit: Visit) -> Page:
     stats = await visit.api.get("/v1/stats", queue=visit.queue)
     names = [entry["group"] for entry in stats["groups"]]
     group = visit.query.get("group") or ("default" if "default" in names or not names else names[0])
+    work = await visit.api.get("/v1/stats/consumers", queue=visit.queue, limit=CONSUMERS)
     explained = await visit.api.get("/v1/explain", queue=visit.queue, group=group)
     return visit.page(
-        "queue.html", tab="state", queue=stats["queue"], stats=stats, group=group,
+        "queue.html", tab="state", queue=stats["queue"], stats=stats, group=group, work=work,
         explained=explained["messages"][:EXPLAINED],
     )  # fmt: skip
 

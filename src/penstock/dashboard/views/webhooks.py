@@ -28,13 +28,17 @@ async def create(visit: Visit) -> Page:
     return visit.page("webhook_new.html", 400 if error else 200, form=form, error=error)
 
 
-async def detail(visit: Visit, made: dict[str, Any] | None = None, tested: dict[str, Any] | None = None) -> Page:
+async def detail(
+    visit: Visit, made: dict[str, Any] | None = None, tested: dict[str, Any] | None = None,
+    error: ApiError | None = None,
+) -> Page:  # fmt: skip
     """`made` is a reply with a secret, which is shown this once."""
     name = made["id"] if made else visit.names["webhook"]
     webhook = await visit.api.get(f"/v1/webhooks/{name}")
     attempts = await visit.api.get("/v1/webhooks/attempts", id=name, limit=ATTEMPTS)
     return visit.page(
-        "webhook.html", webhook=webhook, attempts=attempts["attempts"], secret=made["secret"] if made else None,
+        "webhook.html", 400 if error else 200, error=error, webhook=webhook,
+        attempts=attempts["attempts"], secret=made["secret"] if made else None,
         tested=tested,
     )  # fmt: skip
 
@@ -54,9 +58,13 @@ async def act(visit: Visit) -> Page:
         )  # fmt: skip
     if visit.method != "POST":
         return visit.redirect(here)
-    reply = await visit.api.post(f"/v1/webhooks/{verb}", {"id": name})
+    asked = {"id": name, **({"message_id": visit.form.get("message_id", "")} if verb == "resend" else {})}
+    try:
+        reply = await visit.api.post(f"/v1/webhooks/{verb}", asked)
+    except ApiError as refused:
+        return await detail(visit, error=refused)
     if verb == "rotate":
         return await detail(visit, made=reply)
-    if verb == "test":
+    if verb in ("test", "resend"):
         return await detail(visit, tested=reply)
     return visit.redirect(here, note="done")

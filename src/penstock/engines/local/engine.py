@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from penstock import limits
 from penstock.engines.local.files import Files, OsFiles
 from penstock.engines.local.journal import ZERO_AHEAD_BYTES, LocalJournal
@@ -10,6 +12,8 @@ from penstock.errors import InvalidRequest, Unavailable
 from penstock.ids import ULID_CHARS, ulid_text, ulid_value
 from penstock.journal.frame import PAGE_BYTES
 from penstock.journal.port import Damaged
+
+SHARDS_CHARS = 5
 
 
 class LocalEngine:
@@ -32,6 +36,7 @@ class LocalEngine:
         self._page_bytes = page_bytes
         self._files: Files = files or OsFiles()
         self._journals: dict[int, LocalJournal] = {}
+        self._acquiring = asyncio.Lock()
         self._files.make_dir(root)
         try:
             self._lock = self._files.lock(f"{root}/lock")
@@ -53,14 +58,38 @@ class LocalEngine:
                 raise Damaged(f"{path}, offset 0: this is not the id of a node") from None
         if files.exists(f"{self._root}/shard-0/term"):
             raise Damaged(f"{path}, offset 0: the file is missing, and leases and positions name the id that was in it")
+        self._write_once(path, ulid_text(int.from_bytes(fresh, "big")))
+        return fresh
+
+    def shard_count(self, fresh: int) -> int:
+        """Kept in the file `shards`, as a decimal number; a directory without the file has one shard."""
+        files, path = self._files, f"{self._root}/shards"
+        if files.exists(path):
+            handle = files.open(path)
+            text = files.read(handle, 0, SHARDS_CHARS).decode("ascii", "replace").rstrip("\n")
+            files.close(handle)
+            if not text.isdigit() or not 1 <= int(text) <= limits.SHARDS_MAX:
+                raise Damaged(f"{path}, offset 0: this is not a number of shards")
+            return int(text)
+        if files.exists(f"{self._root}/shard-1/term"):
+            raise Damaged(f"{path}, offset 0: the file is missing, and the directory has several shards")
+        if fresh == 1 or files.exists(f"{self._root}/shard-0/term"):
+            return 1
+        self._write_once(path, str(fresh))
+        return fresh
+
+    def _write_once(self, path: str, text: str) -> None:
+        files = self._files
         files.remove(f"{path}.tmp")
         handle = files.open(f"{path}.tmp", create=True)
-        files.write(handle, 0, [ulid_text(int.from_bytes(fresh, "big")).encode() + b"\n"])
+        files.write(handle, 0, [text.encode() + b"\n"])
         files.sync(handle)
         files.close(handle)
         files.rename(f"{path}.tmp", path)
         files.sync_dir(self._root)
-        return fresh
+
+    async def check(self) -> None:
+        return
 
     def missing(self) -> str | None:
         if self._files.is_at(self._lock, f"{self._root}/lock"):
@@ -68,17 +97,19 @@ class LocalEngine:
         return f"the data directory {self._root} was deleted or moved away"
 
     async def acquire(self, shard: int, owner: bytes) -> LocalJournal:  # noqa: ARG002  the lock stands for the owner
-        # The lock excludes other processes; within this process only the latest owner may write.
-        earlier = self._journals.pop(shard, None)
-        if earlier is not None:
-            earlier.fence()
-        journal = LocalJournal(
-            self._files, f"{self._root}/shard-{shard}", shard, f"{self._root}/reserve", self._fsync,
-            self._segment_bytes, self._zero_ahead_bytes, self._page_bytes,
-        )  # fmt: skip
-        await self._files.offload(journal.open)
-        self._journals[shard] = journal
-        return journal
+        # The lock of the directory excludes other processes; within this process only the latest owner may write. One
+        # at a time: an owner has to be known before the next one can fence it.
+        async with self._acquiring:
+            earlier = self._journals.pop(shard, None)
+            if earlier is not None:
+                earlier.fence()
+            journal = LocalJournal(
+                self._files, f"{self._root}/shard-{shard}", shard, f"{self._root}/reserve", self._fsync,
+                self._segment_bytes, self._zero_ahead_bytes, self._page_bytes,
+            )  # fmt: skip
+            await self._files.offload(journal.open)
+            self._journals[shard] = journal
+            return journal
 
     async def close(self) -> None:
         self._files.close(self._lock)

@@ -216,7 +216,8 @@ class OsFiles:
         return await self._bulk_worker.run(work)
 
     def idle(self) -> bool:
-        return not any(worker and worker.outstanding for worker in (self._worker, self._bulk_worker))
+        worker, bulk = self._worker, self._bulk_worker
+        return (worker is None or not worker.outstanding) and (bulk is None or not bulk.outstanding)
 
     def stop(self) -> None:
         for worker in (self._worker, self._bulk_worker):

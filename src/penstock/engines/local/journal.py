@@ -27,7 +27,7 @@ from penstock.engines.local.segment import Segment, zeros
 from penstock.engines.local.spare import Spares
 from penstock.journal.frame import CHAIN_START, HEADER, PAGE_BYTES, BadFrame, Frame, time_of
 from penstock.journal.missing import POSITION_BITS
-from penstock.journal.port import Damaged, Failed, Fenced, OutOfSpace, Tail
+from penstock.journal.port import Damaged, Failed, Fenced, Head, OutOfSpace, Place, Source, Tail, Traits
 
 T = TypeVar("T")
 
@@ -45,6 +45,8 @@ before it can remove it: on a nearly full disk there is only room for a small co
 
 
 class LocalJournal:
+    traits = Traits("disk", limits.COMMIT_BYTES_MAX, 0.0, shared=False)
+
     def __init__(
         self, files: Files, root: str, shard: int, reserve: str, fsync: Fsync, segment_bytes: int,
         zero_ahead_bytes: int = ZERO_AHEAD_BYTES, page_bytes: int = PAGE_BYTES,
@@ -369,13 +371,18 @@ class LocalJournal:
             before = first
         return before - 1
 
-    def read(self, locator: int, skip: int, length: int) -> bytes:
-        segment = self._segments[locator >> POSITION_BITS]
-        at = (locator & (1 << POSITION_BITS) - 1) + skip
+    def peek(self, source: Source, skip: int, length: int) -> bytes:
+        if isinstance(source, str):
+            return self._blobs.read(source, skip, length)
+        segment = self._segments[source >> POSITION_BITS]
+        at = (source & (1 << POSITION_BITS) - 1) + skip
         data = self._files.read(segment.handle, at, length)
         if len(data) != length:
             raise Damaged(f"{segment.path}, offset {at}: {length} bytes were written here, {len(data)} are left")
         return data
+
+    async def fetch(self, places: Sequence[Place]) -> list[bytes]:
+        return [self.peek(*place) for place in places]
 
     def has(self, locator: int, size: int) -> bool:
         segment = self._segments.get(locator >> POSITION_BITS)
@@ -471,8 +478,13 @@ class LocalJournal:
         if self._unsynced:
             await self._offload(self._sync)
 
-    def read_blob(self, name: str, start: int, length: int) -> bytes:
-        return self._blobs.read(name, start, length)
+    async def head(self) -> Head | None:
+        """The newest snapshot: it counts as soon as `put_blobs` has given it its name."""
+        snapshots = await self.list_blobs("snapshot-")
+        return Head(snapshots[-1][0], int(snapshots[-1][0].split("-")[1])) if snapshots else None
+
+    async def commit_head(self, head: Head) -> None:  # noqa: ARG002  its name is durable
+        self._check()
 
     async def list_blobs(self, prefix: str) -> list[tuple[str, int]]:
         return await self._offload(partial(self._blobs.list, prefix), bulk=True)

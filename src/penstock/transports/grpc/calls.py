@@ -23,7 +23,10 @@ from penstock.security.principal import Principal
 from penstock.transports.auth import SETTLING, Authenticator, credential_of
 from penstock.transports.grpc.edge import GrpcEdge
 from penstock.transports.grpc.error_status import abort_with, status_of
+from penstock.transports.grpc.http_call import http_call
 from penstock.transports.grpc.shapes import parse
+from penstock.transports.http.in_process import InProcessHttp
+from penstock.transports.http.request import Peer
 from penstock.v1 import broker_pb2 as pb
 
 _log = structlog.get_logger("penstock.grpc")
@@ -95,6 +98,17 @@ class CallHandlers:
 
         return grpc.unary_unary_rpc_method_handler(call)
 
+    def http(self, http: InProcessHttp) -> Any:
+        """`Call`: the credential is checked by HTTP, and a refusal is a reply."""
+
+        async def call(data: bytes, context: Context) -> bytes | None:
+            async with self._track_call("call", context, authenticates=False):
+                headers, peer = _client_of(context)
+                return await http_call(http, parse(pb.CallRequest, data, 2 * limits.REQUEST_BYTES_MAX), headers, peer)
+            return None
+
+        return grpc.unary_unary_rpc_method_handler(call)
+
     def replies(self, name: str, kind: type[Message], handle: Replies) -> Any:
         async def call(data: bytes, context: Context) -> None:
             async with self._track_call(name, context, stream=True) as (edge, _):
@@ -111,7 +125,7 @@ class CallHandlers:
 
     @asynccontextmanager
     async def _track_call(
-        self, name: str, context: Context, *, stream: bool = False
+        self, name: str, context: Context, *, stream: bool = False, authenticates: bool = True
     ) -> AsyncIterator[tuple[GrpcEdge, StreamCredential | None]]:
         """The edge of the call's principal. A stream ends with its credential."""
         task = asyncio.current_task()
@@ -119,6 +133,7 @@ class CallHandlers:
         self._open.add(task)
         task.add_done_callback(self._open.discard)
         status = grpc.StatusCode.OK
+        actor, began = "", self._edge.clock.monotonic()
         error: PenstockError | None = None
         ended = False
 
@@ -130,10 +145,11 @@ class CallHandlers:
         stop: Callable[[], None] | None = None
         try:
             auth = self._edge.auth
-            if auth is None:
+            if auth is None or not authenticates:
                 yield self._edge, None
             else:
                 principal, address = _authenticated(auth, context)
+                actor = f"{principal.kind}:{principal.name}"
                 auth.quotas.demand_request(principal, settles=name in SETTLING)
                 held: StreamCredential | None = None
                 if stream:
@@ -161,29 +177,31 @@ class CallHandlers:
         if error is not None:
             status = status_of(error)
         self._edge.metrics.called(name, status.name)
+        if self._edge.metrics.log_call is not None:
+            self._edge.metrics.log_call(name, status.name, self._edge.clock.monotonic() - began, actor)
         if error is not None:
             await abort_with(context, error)
 
 
 def _authenticated(auth: Authenticator, context: Context) -> tuple[Principal, str]:
     """The principal and the address of a call. Raises Unauthenticated or RateLimited."""
-    credential, address, certificate = _credential_of(context)
-    ORIGIN.set(Origin(address))
+    headers, peer = _client_of(context)
+    ORIGIN.set(Origin(peer.address))
     for shown in context.auth_context().get("x509_pem_cert", ()):
         if auth.is_revoked(shown):
             raise Unauthenticated("this client certificate is revoked")
-    return auth.authenticate(credential, address, certificate), address
+    return auth.authenticate(credential_of(headers), *peer), peer.address
 
 
-def _credential_of(context: Context) -> tuple[str | None, str, tuple[str, ...]]:
-    """The credential, the address and the names of the certificate of a call."""
+def _client_of(context: Context) -> tuple[list[tuple[bytes, bytes]], Peer]:
+    """The metadata of a call, as headers, and the client behind it."""
     headers = [
         (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1"))
         for name, value in context.invocation_metadata() or ()
     ]
     names = context.auth_context().get("x509_subject_alternative_name", ())
     address = unquote(context.peer() or "").partition(":")[2].rpartition(":")[0]
-    return credential_of(headers), address, tuple(name.decode() for name in names)
+    return headers, Peer(address, tuple(name.decode() for name in names))
 
 
 def _encoded(reply: Message) -> bytes:

@@ -17,6 +17,7 @@ from penstock.transports.grpc.edge import GrpcEdge
 from penstock.transports.grpc.lease_stream import lease_stream
 from penstock.transports.grpc.publish_stream import publish_stream
 from penstock.transports.grpc.shapes import convert, fill_message, values_of
+from penstock.transports.http.in_process import InProcessHttp
 from penstock.v1 import broker_pb2 as pb
 from penstock.wire.messages import AckRequest, ExtendRequest, NackRequest, NoQuery, RejectRequest
 from penstock.wire.operations import OPERATIONS, Operation
@@ -115,13 +116,15 @@ UNARY = {
     for each in OPERATIONS.values()
     if each.grpc
 }
+HTTP_CALL = "Call"
+"""The method that carries requests of the HTTP interface."""
 REPLIES: dict[str, Replies] = {"ReadStream": read.read_stream}
 STREAMS: dict[str, Stream] = {"PublishStream": publish_stream, "LeaseStream": lease_stream}
 
 
-def handlers(calls: CallHandlers) -> dict[str, Any]:
+def handlers(calls: CallHandlers, http: InProcessHttp) -> dict[str, Any]:
     """The handlers of all methods, by name."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {HTTP_CALL: calls.http(http)}
     for name, method in UNARY.items():
         found[name] = calls.unary(method.operation, _request_type(name), method.handle, method.size_max)
     for operation in OPERATIONS.values():

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
 from penstock import limits
-from penstock.clock import Clock
-from penstock.transports.auth import Authenticator
 from penstock.transports.grpc.calls import CallHandlers
 from penstock.transports.grpc.connections import ConnectionCounter
 from penstock.transports.grpc.edge import GrpcEdge
 from penstock.transports.grpc.introspection import add_health, add_reflection
 from penstock.transports.grpc.methods import SERVICE, handlers
 from penstock.transports.grpc.peers import Peers
-from penstock.transports.metrics import Metrics
-
-if TYPE_CHECKING:
-    from penstock.broker.service import Broker
+from penstock.transports.http.app import HttpApp
+from penstock.transports.http.in_process import InProcessHttp
 
 _HEALTH_NOTICE_S = 1.0
 """The time for health watchers to receive NOT_SERVING."""
@@ -36,7 +32,8 @@ OPTIONS: list[tuple[str, Any]] = [
     ("grpc.so_reuseport", 0),
     # Twice the limit, so that requests up to that size are refused with an error of the contract.
     ("grpc.max_receive_message_length", 2 * limits.REQUEST_BYTES_MAX),
-    ("grpc.max_send_message_length", 2 * limits.GRPC_REPLY_BYTES_MAX),
+    # The operations bound their replies.
+    ("grpc.max_send_message_length", -1),
     ("grpc.max_metadata_size", limits.METADATA_BYTES_MAX),
     ("grpc.absolute_max_metadata_size", 2 * limits.METADATA_BYTES_MAX),
     ("grpc.max_concurrent_streams", limits.CALLS_PER_CONNECTION_MAX),
@@ -70,16 +67,17 @@ class GrpcServer:
         self._edge: GrpcEdge | None = None
         self._calls: CallHandlers | None = None
 
-    async def start(self, broker: Broker, clock: Clock, metrics: Metrics, auth: Authenticator | None = None) -> None:
-        metrics.count_grpc_connections = self._connections.count
-        self._edge = GrpcEdge(broker, clock, metrics, Peers(self.port))
-        self._edge.auth = auth
+    async def start(self, app: HttpApp) -> None:
+        """Serve the broker of this application, with its metrics and its rules for credentials."""
+        app.metrics.count_grpc_connections = self._connections.count
+        self._edge = GrpcEdge(app.edge.broker, app.edge.clock, app.metrics, Peers(self.port))
+        self._edge.auth = app.auth
         self._calls = CallHandlers(self._edge)
         self._health = await add_health(SERVICE.full_name, self._server)
-        if auth is None:
+        if app.auth is None:
             add_reflection(SERVICE.full_name, self._server)  # it has no credentials
         self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE.full_name, handlers(self._calls)),)
+            (grpc.method_handlers_generic_handler(SERVICE.full_name, handlers(self._calls, InProcessHttp(app))),)
         )
         await self._server.start()
 

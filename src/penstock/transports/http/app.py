@@ -31,6 +31,7 @@ from penstock.transports.http.request import ClientGone, Request
 from penstock.transports.login import check_csrf, session_cookie
 from penstock.transports.memory_budget import MemoryBudget
 from penstock.transports.metrics import Metrics
+from penstock.transports.request_log import RequestLog, request_id_of
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
@@ -39,8 +40,10 @@ if TYPE_CHECKING:
 _log = get_logger("penstock.http")
 
 Send: TypeAlias = Callable[[Request, Answer | None], None]
+Respond: TypeAlias = Callable[[Request, Send], None]
 
-REQUEST_ID_CHARS_MAX = 128
+LIMITS = frozenset(("rate_limited", "queue_full", "disk_full"))
+"""Codes of refusals that are logged."""
 OPEN = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("POST", "/v1/session")})
 """The operations that need no credential: the probe, and the login."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -48,8 +51,9 @@ ENDS_ITSELF = frozenset({"logout", "change_password"})
 """Operations that end the session of their own request, and are answered all the same."""
 SERVER_OPERATIONS: dict[str, str | None] = {
     "metrics": "metrics", "connections": "metrics", "storage": "metrics", "audit": "audit.read",
-    "verify_audit": "audit.read", "event_stream": None, "session": None, "login": None, "logout": None,
-    "change_password": None, "create_ticket": None, "access_limits": None,
+    "log_levels": "cluster.admin", "set_log_levels": "cluster.admin", "verify_audit": "audit.read",
+    "event_stream": None, "session": None, "login": None, "logout": None, "change_password": None,
+    "create_ticket": None, "access_limits": None,
 }  # fmt: skip
 """Operations that use the server and not the facade, with the verb that they need everywhere. None: the handler checks
 the queue that the request names."""
@@ -83,8 +87,22 @@ class HttpApp:
         self._edges: WeakKeyDictionary[Principal, Edge] = WeakKeyDictionary()
         self.websockets: Upgrades | None = None
         """None: the server has no WebSockets, and ignores an offered upgrade."""
+        self._observers: dict[str, Callable[[Respond], Respond]] = {}
+        self.request_log = RequestLog(clock)
         self.site: Site | None = None
         """Web pages; None: the server has none."""
+
+    def observe(self, name: str, wrap: Callable[[Respond], Respond] | None) -> None:
+        """Let `wrap` take part in every request, or no longer (None). Without observers a request has no extra call."""
+        self._observers.pop(name, None)
+        if wrap is not None:
+            self._observers[name] = wrap
+        self.__dict__.pop("respond", None)
+        respond: Respond = self.respond
+        for each in self._observers.values():
+            respond = each(respond)
+        if self._observers:
+            self.respond = respond  # type: ignore[assignment, method-assign]
 
     @property
     def auth(self) -> Authenticator | None:
@@ -164,7 +182,7 @@ class HttpApp:
 
     def _admit(self, request: Request) -> Edge:
         """The edge for the identity behind a request. Raises Unauthenticated, RateLimited or Forbidden."""
-        ORIGIN.set(Origin(request.peer.address, _request_id(request)))
+        ORIGIN.set(Origin(request.peer.address, request_id_of(request)))
         if self._is_open(request):
             return self.edge
         principal = self.authenticate(request, cookies=True)
@@ -274,6 +292,9 @@ class HttpApp:
         if isinstance(error, Unauthenticated) and self._is_page(request):
             return to_login(request, error)
         if isinstance(error, PenstockError):
+            if error.code in LIMITS:
+                actor = "" if request.principal is None else f"{request.principal.kind}:{request.principal.name}"
+                self.request_log.limited(error.code, request.operation, actor, request.peer.address)
             return error_answer(error)
         _log.error("request_failed", operation=request.operation, exc_info=error)
         return error_answer(Internal("an unexpected error; the server's log has it"))
@@ -282,13 +303,6 @@ class HttpApp:
 def _send_shared(send: Send, request: Request, answer: Answer | None) -> None:
     """Send an answer that pages of another origin, which is allowed, may read."""
     send(request, answer if answer is None else shared_answer(answer, request.fields.origin or b""))
-
-
-def _request_id(request: Request) -> str:
-    for name, value in request.fields.headers:
-        if name == b"x-request-id":
-            return value.decode("latin-1")[:REQUEST_ID_CHARS_MAX]
-    return ""
 
 
 async def _complete(pending: PendingReply[Answer], handling: Suspended[Answer]) -> None:

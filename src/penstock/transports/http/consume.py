@@ -36,6 +36,8 @@ def lease(edge: Edge, request: Request) -> PendingReply[Answer]:
     def answer(reply: LeaseReply) -> Answer:
         results = None if asked.ack is None else reply.results
         on_sent = partial(edge.count_lease, reply.runs, started)
+        if request.trace is not None:
+            request.trace.leased(reply.runs)
         if request.wants_batch:
             meta = lease_meta(reply.runs, results, reply.generation)
             body = encode_delivery(meta, [run.batch.frame for run in reply.runs])

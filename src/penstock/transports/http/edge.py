@@ -12,6 +12,7 @@ from penstock.transports.http.answer import Answer
 from penstock.transports.http.request import Request
 from penstock.transports.metrics import Metrics
 from penstock.wire.audit import AuditEntry, AuditStateReply
+from penstock.wire.logs import LogsReply, LogsRequest
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 class AuditReader(Protocol):
     def read(self, after: int | None, limit: int) -> list[AuditEntry]: ...
     def verify(self) -> AuditStateReply: ...
+
+
+class LogControl(Protocol):
+    def show(self) -> LogsReply: ...
+    def change(self, asked: LogsRequest, actor: str) -> LogsReply: ...
 
 
 class StoredBytes(NamedTuple):
@@ -44,8 +50,8 @@ class Edge:
     """The broker, the clock and the counters. One per HTTP application."""
 
     __slots__ = (
-        "audit", "auth", "broker", "clock", "draining", "list_connections", "metrics", "queue_rows", "secure",
-        "storage", "streams",
+        "audit", "auth", "broker", "clock", "draining", "list_connections", "log_levels", "metrics", "queue_rows",
+        "secure", "storage", "streams",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, clock: Clock, metrics: Metrics):
@@ -61,6 +67,8 @@ class Edge:
         """All queues, and when they were counted."""
         self.storage: Callable[[], Awaitable[StoredBytes]] = _nothing_stored
         """Measures the files of the store. The server sets it."""
+        self.log_levels: LogControl | None = None
+        """None: the process configures its own logging."""
         self.audit: AuditReader | None = None
         """None: the server keeps no audit trail."""
         self.auth: Authenticator | None = None

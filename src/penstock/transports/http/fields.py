@@ -15,7 +15,7 @@ class Fields:
 
     __slots__ = (
         "accept", "content_encoding", "content_length", "content_type", "expects_continue", "has_event", "headers",
-        "hosts", "origin", "transfer_coding",
+        "hosts", "origin", "traceparent", "transfer_coding",
     )  # fmt: skip
 
     def __init__(self, headers: Sequence[tuple[bytes, bytes]]):
@@ -28,6 +28,7 @@ class Fields:
         self.content_length = 0
         self.transfer_coding = b""
         self.expects_continue = False
+        self.traceparent: str | None = None
         self.has_event = False
         """True if the body is a CloudEvent, or headers have attributes of one."""
         for name, value in headers:
@@ -49,6 +50,8 @@ class Fields:
                 self.expects_continue = value.lower() == b"100-continue"
             elif name == b"transfer-encoding":
                 self.transfer_coding = value
+            elif name == b"traceparent":
+                self.traceparent = value.decode("latin-1")
             elif name.startswith(EVENT_PREFIX):
                 self.has_event = True
 

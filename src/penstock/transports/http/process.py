@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 
+from penstock import limits
 from penstock._version import __version__
 from penstock.errors import NotFound, Unavailable
 from penstock.transports.http import asyncapi, openapi
 from penstock.transports.http.answer import Answer, json_answer
-from penstock.transports.http.edge import Edge
+from penstock.transports.http.edge import Edge, LogControl
+from penstock.transports.http.plain import json_reader
 from penstock.transports.http.request import Request
 from penstock.wire.audit import AuditQuery, AuditReply
+from penstock.wire.logs import LogsRequest
 from penstock.wire.messages import NoQuery
 from penstock.wire.parse import parse_query
 from penstock.wire.queue_table import MetricsQuery, StorageReply
 from penstock.wire.replies import FrontPage, ReadinessReply, StatusReply
+
+_decode_levels = json_reader(LogsRequest, limits.CONFIG_BYTES_MAX)
 
 
 def health(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
@@ -46,6 +51,22 @@ async def storage(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
             stored.disk_total, *(speed or (None, None, None)),
         )
     )  # fmt: skip
+
+
+def log_levels(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
+    return json_answer(_log_control(edge).show())
+
+
+def set_log_levels(edge: Edge, request: Request) -> Answer:
+    asked = _decode_levels(request)
+    actor = "" if request.principal is None else f"{request.principal.kind}:{request.principal.name}"
+    return json_answer(_log_control(edge).change(asked, actor))
+
+
+def _log_control(edge: Edge) -> LogControl:
+    if edge.log_levels is None:
+        raise NotFound("this process configures its own logging")
+    return edge.log_levels
 
 
 async def audit(edge: Edge, request: Request) -> Answer:

@@ -21,6 +21,7 @@ from penstock.transports.http.framing import Continue, Handshake, Received, Refu
 from penstock.transports.http.request import UNKNOWN_PEER, Request, body_stalled, peer_of
 from penstock.transports.input_pacer import InputPacer, Parsed
 from penstock.transports.memory_budget import SMALL_BYTES, BudgetShare
+from penstock.transports.request_log import log_connection
 
 if TYPE_CHECKING:
     from uvicorn import Config
@@ -83,9 +84,11 @@ class HttpProtocol(asyncio.Protocol):
         if self.app.auth is not None:
             self._peer = peer_of(transport)
         self._watch_head()
+        log_connection("connection_opened", transport.get_extra_info("peername"), transport="http")
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.server_state.connections.discard(self)
+        log_connection("connection_closed", self.transport.get_extra_info("peername"), since_at_ms=self._since_ms)
         self._stop_timers()
         self._input.close()
         self._memory.set(0)
@@ -355,6 +358,7 @@ class HttpProtocol(asyncio.Protocol):
             self._write(answer, "GET", close=True)
             return
         self.app.metrics.answered("websocket", 101)
+        log_connection("websocket_opened", self.transport.get_extra_info("peername"), path=handshake.request.path[:200])
         self._stop_timers()
         self.server_state.connections.discard(self)
         self.transport.set_protocol(opened)

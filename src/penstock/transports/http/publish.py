@@ -30,7 +30,7 @@ from penstock.transports.http.request import BATCH_TYPE, Request
 from penstock.transports.publishing import PartialPublish, RunEntry, producer_seq, publish_all
 from penstock.wire.messages import NoQuery, PublishFrameQuery, TransactRequest
 from penstock.wire.parse import parse_query, parse_queue
-from penstock.wire.publishing import PlainPublish, Publish, parse_publish, plain_batch
+from penstock.wire.publishing import PlainPublish, Publish, parse_publish, plain_batch, with_trace
 from penstock.wire.status import STATUS
 
 _encoder = msgspec.json.Encoder()
@@ -46,6 +46,8 @@ def publish(edge: Edge, request: Request) -> Outcome:
     if request.query:
         parse_query(NoQuery, request.query)
     asked = parse_publish(request.json_body())
+    if request.fields.traceparent is not None:
+        asked = with_trace(asked, request.fields.traceparent)
     if isinstance(asked, PlainPublish):
         return _publish_plain(edge, asked, started)
     return (_publish_all if asked.atomic else _publish_each)(edge, asked, started)
@@ -108,7 +110,9 @@ async def _publish_each(edge: Edge, asked: Publish, started: float) -> Answer:
 
 
 def _published(edge: Edge, reply: PublishReply, started: float, body: bytes) -> Answer:
-    return Answer(201, with_ignored(body, reply.ignored), on_sent=partial(edge.count_publish, reply.runs, started))
+    if reply.ignored:
+        body = with_ignored(body, reply.ignored)
+    return Answer(201, body, on_sent=partial(edge.count_publish, reply.runs, started))
 
 
 def _result(outcome: RunEntry | PenstockError) -> str:

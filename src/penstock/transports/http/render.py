@@ -29,6 +29,10 @@ GAP_MAX, GAP_BYTES_MAX = 8, 2_048
 read costs more."""
 
 
+_END = {True: ',"duplicate":true}', False: ',"duplicate":false}'}
+"""The end of a published message, by `duplicate`."""
+
+
 # -- published ----------------------------------------------------------------------------------------------------
 
 
@@ -48,7 +52,7 @@ def published_items(runs: Sequence[PublishedRun], parts: Parts, count: int) -> l
 
 def published_item(run: PublishedRun, place: int) -> str:
     """One of `published_items`."""
-    return f'"id":"{ulid_text(run.id + place)}{_published_middle(run)}{run.offset + place}{_published_end(run)}'
+    return f'"id":"{ulid_text(run.id + place)}{_published_middle(run)}{run.offset + place}{_END[run.duplicate]}'
 
 
 def published_whole(runs: Sequence[PublishedRun], durable: bool) -> bytes | None:
@@ -104,7 +108,7 @@ def _published_objects(run: PublishedRun) -> bytes:
     writer.column(tails)
     writer.text(_published_middle(run))
     writer.column(numbers(range(run.offset, run.offset + run.count)))
-    writer.text(_published_end(run))
+    writer.text(_END[run.duplicate])
     return writer.objects()
 
 
@@ -112,12 +116,8 @@ def _published_middle(run: PublishedRun) -> str:
     return f'","queue":"{run.queue}","partition":{run.partition},"offset":'
 
 
-def _published_end(run: PublishedRun) -> str:
-    return ',"duplicate":true}' if run.duplicate else ',"duplicate":false}'
-
-
 def _published_run(run: PublishedRun) -> list[str]:
-    middle, end = _published_middle(run), _published_end(run)
+    middle, end = _published_middle(run), _END[run.duplicate]
     offsets = range(run.offset, run.offset + run.count)
     return [
         f'"id":"{text}{middle}{offset}{end}'

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock import limits
 from penstock.errors import InvalidRequest, TooLarge, UnsupportedMediaType
@@ -11,6 +12,7 @@ from penstock.pending import PendingReply
 from penstock.transports.http.fields import Fields
 
 if TYPE_CHECKING:
+    from penstock.broker.types import DeliveredRun
     from penstock.security.principal import Principal
 
 JSON_TYPE = b"application/json"
@@ -45,12 +47,19 @@ def peer_of(transport: asyncio.BaseTransport) -> Peer:
     return Peer(str(address[0]) if address else "", tuple(names))
 
 
+class LeaseTrace(Protocol):
+    """The trace of a request that is sampled."""
+
+    def leased(self, runs: Sequence[DeliveredRun]) -> None:
+        """These messages will be delivered."""
+
+
 class Request:
     """A request with its whole body, and the state of its client while it is answered."""
 
     __slots__ = (
-        "_body", "_gone", "by_cookie", "disconnected", "fields", "half_closed", "method", "must_close",
-        "operation", "path", "peer", "pending", "principal", "query", "size",
+        "_body", "_gone", "by_cookie", "disconnected", "fields", "half_closed", "method", "must_close", "operation",
+        "path", "peer", "pending", "principal", "query", "size", "trace",
     )  # fmt: skip
 
     def __init__(self, method: str, path: str, query: bytes, fields: Fields, body: bytes):
@@ -69,6 +78,8 @@ class Request:
         """The identity is that of a cookie, which browsers send unasked."""
         self.pending: PendingReply[Any] | None = None
         """The reply that the answer waits for; None if there is none."""
+        self.trace: LeaseTrace | None = None
+        """Set if the request is traced."""
         self.disconnected = False
         self.half_closed = False
         """The client has closed its side, and may or may not read the answer."""

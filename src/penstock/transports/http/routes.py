@@ -67,6 +67,8 @@ HANDLERS: dict[str, Handler] = {
     "create_ticket": session.create_ticket,
     "access_limits": session.access_limits,
     "storage": process.storage,
+    "log_levels": process.log_levels,
+    "set_log_levels": process.set_log_levels,
     "health": process.health,
     "readiness": process.readiness,
     "metrics": process.metrics,

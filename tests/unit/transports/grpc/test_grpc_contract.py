@@ -12,7 +12,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from penstock.core.config import Backoff, DeadLetterAlarm, FairShare, QueueConfig, Retention
-from penstock.transports.grpc.methods import REPLIES, SERVICE, STREAMS
+from penstock.transports.grpc.methods import HTTP_CALL, REPLIES, SERVICE, STREAMS
 from penstock.v1 import broker_pb2 as pb
 from penstock.v1 import broker_pb2_grpc
 from penstock.wire import messages, replies
@@ -25,8 +25,11 @@ KEYS = {
     "change_user", "remove_user", "session", "login", "logout", "change_password", "create_ticket", "access_limits",
 }  # fmt: skip
 """The administration of keys and people is over HTTP, and so are logins and the audit trail."""
-PROCESS = {"health", "readiness", "metrics", "openapi", "asyncapi", "front_page", "connections"}
 ENCRYPTION = {"encryption", "erase", "rotate_encryption_key"}
+PROCESS = {
+    "health", "readiness", "metrics", "openapi", "asyncapi", "front_page", "connections", "log_levels",
+    "set_log_levels",
+}  # fmt: skip
 """HTTP operations about the process; gRPC has health and reflection services for that."""
 PAGES = {"queue_table", "dead_letter_reasons", "event_stream", "series", "consumers", "resend_webhook", "storage"}
 """HTTP operations that web pages need."""
@@ -59,7 +62,7 @@ def strip_json_names(described):
 def test_methods_are_the_operations_of_the_contract():
     operations = [operation for operation in OPERATIONS.values() if operation.grpc]
     streams = {f"{operation.grpc_method}Stream" for operation in operations if operation.streams}
-    assert set(SERVICE.methods_by_name) == {operation.grpc_method for operation in operations} | streams
+    assert set(SERVICE.methods_by_name) == {operation.grpc_method for operation in operations} | streams | {HTTP_CALL}
     assert streams == {*REPLIES, *STREAMS}
     assert {operation.name for operation in OPERATIONS.values() if not operation.grpc} == {
         *PROCESS, *PAGES, *KEYS, *ENCRYPTION,

