@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from penstock.core.state import Shard
 from penstock.errors import PenstockError
-from penstock.journal.port import Damaged, EngineError, OutOfSpace
+from penstock.journal.port import Damaged, EngineError, OutOfSpace, StoreUnavailable
 from penstock.testing.clock import SimulatedMachine
 from penstock.testing.files import SimFiles
 from sim.checkers import Checkers
@@ -144,7 +144,9 @@ class Machine:
             self.kill(power=False)
 
     def _explained(self, error: BaseException) -> bool:
-        """Errors of a start or a stop are expected while the disk fails."""
+        """Errors of a start or a stop are expected while the disk fails, or the store cannot be reached."""
+        if self._plan.has("remote_store") and isinstance(error, StoreUnavailable):
+            return True
         failing = any(map(self._plan.has, ("full", "full_hard", "eio_write", "eio_sync")))
         return failing and isinstance(error, OSError | EngineError | PenstockError)
 

@@ -227,6 +227,9 @@ class ObservedEngine:
     def node_id(self, fresh: bytes) -> bytes:
         return self._inner.node_id(fresh)
 
+    def shard_count(self, fresh: int) -> int:
+        return self._inner.shard_count(fresh)
+
     async def check(self) -> None:
         await self._inner.check()
 

@@ -2,6 +2,7 @@
 
     PenstockError
     ├── InvalidRequest      400  caller: the request is wrong, sending it again will not help
+    │   └── CrossShard           what must happen together is on several shards
     ├── Unauthenticated     401  caller: no valid credential
     ├── Forbidden           403  caller: the credential does not allow this
     ├── NotFound            404  caller: there is no such path
@@ -46,6 +47,10 @@ class PenstockError(Exception):
 
 class InvalidRequest(PenstockError):
     code = "invalid_request"
+
+
+class CrossShard(InvalidRequest):
+    code = "cross_shard"
 
 
 class Unauthenticated(PenstockError):
@@ -134,8 +139,8 @@ class DiskFull(PenstockError):
 BY_CODE: dict[str, type[PenstockError]] = {
     kind.code: kind
     for kind in (
-        InvalidRequest, Unauthenticated, Forbidden, NotFound, QueueNotFound, MethodNotAllowed, Conflict, StaleReceipt,
-        FencedProducer, StaleGeneration, UnknownMember, TooLarge, UnsupportedMediaType, UpgradeRequired, RateLimited,
-        QueueFull, HeadersTooLarge, Internal, Unimplemented, Unavailable, DiskFull,
+        InvalidRequest, CrossShard, Unauthenticated, Forbidden, NotFound, QueueNotFound, MethodNotAllowed, Conflict,
+        StaleReceipt, FencedProducer, StaleGeneration, UnknownMember, TooLarge, UnsupportedMediaType, UpgradeRequired,
+        RateLimited, QueueFull, HeadersTooLarge, Internal, Unimplemented, Unavailable, DiskFull,
     )
 }  # fmt: skip

@@ -1,8 +1,8 @@
 """Queue paths, message ids and receipts: pure functions over strings and integers.
 
-Message ids are ULIDs: 48 bits of milliseconds, 80 bits that are random once per batch and then count up. The ids of
-one published run are therefore `first, first + 1, …`, and the ids of a partition grow with its offsets, which is why
-finding a message by its id is a binary search and needs no index of its own.
+Message ids are ULIDs: 48 bits of milliseconds, 12 bits of the shard, 68 bits that are random once per batch and then
+count up. The ids of one published run are therefore `first, first + 1, …`, and the ids of a partition grow with its
+offsets, which is why finding a message by its id is a binary search and needs no index of its own.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ _PAIRS_ASCII = [pair.encode() for pair in _PAIRS]
 _VALUES = {letter: value for value, letter in enumerate(_ALPHABET)}
 ULID_CHARS = 26
 _LOW_70 = (1 << 70) - 1
+SHARD_BITS = 12
+SHARD_SHIFT = 80 - SHARD_BITS
+_RANDOM_MASK = (1 << SHARD_SHIFT - 1) - 1
 
 
 def parse_queue(text: str) -> QueuePath:
@@ -160,6 +163,16 @@ def ulid_value(text: str, field: str = "id") -> MessageId:
             f"{text!r} is not a message id (a ULID of 26 characters)", details={"field": field}
         ) from None
     return MessageId(value)
+
+
+def id_at(now_ms: int, shard: int, entropy: int) -> int:
+    """An id of this time and shard. The top random bit is clear: a run that counts up stays within its shard."""
+    return now_ms << 80 | shard << SHARD_SHIFT | entropy & _RANDOM_MASK
+
+
+def shard_of_id(id: int) -> int:
+    """The shard that gave this id. An id that an earlier version gave has random bits in its place."""
+    return id >> SHARD_SHIFT & (1 << SHARD_BITS) - 1
 
 
 def receipt_prefix(shard: int, lease: int, nonce: int) -> str:

@@ -95,6 +95,8 @@ heartbeats do not end a session."""
 
 PARTITIONS_MAX = 256
 QUEUES_MAX = 10_000
+SHARDS_MAX = 1_024
+"""Of a store. A message id has 12 bits for the shard."""
 GROUPS_PER_QUEUE_MAX = 1_000
 MEMBERS_PER_GROUP_MAX = PARTITIONS_MAX
 """More members than partitions would have nothing to do."""

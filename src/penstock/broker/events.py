@@ -83,7 +83,7 @@ class Events:
             return True
 
         at, missing, start = await self._read(query, path, take)
-        return EventsReply(0, found, str(at), start, self._view.durable_index, missing)
+        return EventsReply(self._identity.shard, found, str(at), start, self._view.durable_index, missing)
 
     async def read_bulk(self, query: EventsQuery, path: QueuePath | None = None) -> Bulk:
         """Records as they are stored, without their messages."""
@@ -104,13 +104,14 @@ class Events:
         at, missing, start = await self._read(query, path, take)
         names = {str(number): self._names(number) for number in sorted(numbers) if number}
         end, broker = self._view.durable_index, self._identity.broker
-        return Bulk(EventsMeta(0, str(at), start, end, missing, names, broker), parts)
+        return Bulk(EventsMeta(self._identity.shard, str(at), start, end, missing, names, broker), parts)
 
     async def _read(
         self, query: EventsQuery, path: QueuePath | None, take: Callable[[EventRecord], bool]
     ) -> tuple[Position, Missing | None, int]:
         """Give the records to `take` until it refuses one. Returns the last position, what of the journal is gone, and
         where the journal begins."""
+        self._identity.check_shard(query.shard)
         queue = None if path is None else self._view.queue(path).number
         at, missing, start = await self._begin(query.after)
         async with aclosing(self._log.records(*at, query.until)) as found:
@@ -128,6 +129,7 @@ class Events:
 
     async def ranges(self, query: EventRangesQuery) -> EventRangesReply:
         """Where to cut what is asked for, so that each part tells of about as much."""
+        self._identity.check_shard(query.shard)
         after, missing, start = await self._begin(query.after)
         ranges: list[EventRange] = []
         rows = size = 0
@@ -147,7 +149,9 @@ class Events:
                 open_range.until = at = frame.frame
                 open_range.rows += frame.rows
                 open_range.bytes += frame.bytes
-        return EventRangesReply(0, ranges, at, start, self._view.durable_index, missing, self._identity.broker)
+        return EventRangesReply(
+            self._identity.shard, ranges, at, start, self._view.durable_index, missing, self._identity.broker
+        )
 
     async def _begin(self, text: str) -> tuple[Position, Missing | None, int]:
         """Where to begin, what of that is gone, and where the journal begins."""

@@ -19,22 +19,37 @@ class Holds:
 
     async def set(self, name: str, asked: HoldRequest, paths: dict[str, str]) -> HoldReply:
         """`paths` are the full paths of the queues that were named. Raises Conflict for another incarnation of one."""
-        for given, uuid in asked.uuids.items():
-            if given not in paths:
-                raise InvalidRequest(f"uuids: {given} is not among the queues", details={"field": "uuids"})
-            self._identity.check(self._view.queue(paths[given]), uuid)
-        if asked.events is not None and asked.events > self._view.durable_index:
-            raise InvalidRequest(
-                f"events: the journal ends with frame {self._view.durable_index}, before {asked.events}",
-                details={"field": "events"},
-            )
+        self.check(asked, paths)
         offsets = {
             self._view.queue(path).number: {int(partition): offset for partition, offset in asked.queues[given].items()}
             for given, path in paths.items()
         }
-        frame = 0 if asked.events is None else asked.events + 1
-        hold: Hold = await self._submit(commands.SetHold(name, frame, offsets, asked.max_bytes))
+        events = self._events(asked)
+        hold: Hold = await self._submit(
+            commands.SetHold(name, 0 if events is None else events + 1, offsets, asked.max_bytes)
+        )
         return self._shown(hold)
+
+    def _events(self, asked: HoldRequest) -> int | None:
+        """The frame of this shard's journal."""
+        return asked.shards.get(str(self._identity.shard), asked.events)
+
+    def check(self, asked: HoldRequest, paths: dict[str, str]) -> None:
+        """Raise the refusal of `set`."""
+        for shard in asked.shards:
+            self._identity.check_shard(int(shard))
+        for given, uuid in asked.uuids.items():
+            if given not in paths:
+                raise InvalidRequest(f"uuids: {given} is not among the queues", details={"field": "uuids"})
+            self._identity.check(self._view.queue(paths[given]), uuid)
+        events = self._events(asked)
+        if events is not None and events > self._view.durable_index:
+            raise InvalidRequest(
+                f"events: the journal ends with frame {self._view.durable_index}, before {events}",
+                details={"field": "events"},
+            )
+        for path in paths.values():
+            self._view.queue(path)
 
     def get(self, name: str) -> HoldReply:
         hold = self._view.holds().get(name)
@@ -55,8 +70,10 @@ class Holds:
             for number, offsets in hold.offsets.items()
             if number in known
         }
+        events = hold.index - 1 if hold.index else None
         return HoldReply(
-            hold.name, hold.index - 1 if hold.index else None, queues, hold.max_bytes,
+            hold.name, events, queues, hold.max_bytes,
             0 if hold.lost_at else self._view.spanned_bytes(hold), hold.set_at, hold.lost_at or None,
             {queue.path: self._identity.uuid_of(number) for number, queue in known.items()},
+            {} if events is None else {str(self._identity.shard): events},
         )  # fmt: skip

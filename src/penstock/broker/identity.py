@@ -9,7 +9,7 @@ from __future__ import annotations
 from uuid import UUID, uuid5
 
 from penstock.core.state import Queue
-from penstock.errors import Conflict
+from penstock.errors import Conflict, InvalidRequest
 from penstock.ids import ulid_text
 
 
@@ -18,13 +18,19 @@ class Identity:
 
     def __init__(self, node: bytes, shard: int):
         self._namespace = UUID(bytes=node)
-        self._shard = shard
+        self.shard = shard
+        """The number of the shard."""
         self.broker = ulid_text(int.from_bytes(node, "big"))
         """The id that the data directory keeps; a broker in memory has another one at each start."""
 
     def uuid_of(self, number: int) -> str:
         """The uuid of the queue with this number, whether or not the queue still exists."""
-        return str(uuid5(self._namespace, f"{self._shard}/{number}"))
+        return str(uuid5(self._namespace, f"{self.shard}/{number}"))
+
+    def check_shard(self, shard: int | None) -> None:
+        """Raises InvalidRequest if the caller means another shard; None means this one."""
+        if shard not in (None, self.shard):
+            raise InvalidRequest(f"shard: there is no shard {shard}", details={"field": "shard"})
 
     def check(self, queue: Queue, uuid: str | None) -> None:
         """Raises Conflict if the caller means another incarnation of the queue; None means any."""

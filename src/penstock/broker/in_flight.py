@@ -42,8 +42,9 @@ class Holder(NamedTuple):
 
 
 class InFlight:
-    def __init__(self, view: ShardView):
+    def __init__(self, view: ShardView, shard: int = 0):
         self._view = view
+        self._shard = shard
 
     def count(self, queue: str) -> int:
         """The messages of a queue that leases hold, of all groups; 0 if there is no such queue."""
@@ -102,7 +103,7 @@ class InFlight:
             queue.path,
             queue.group_names[lease.group],
             lease.consumer,
-            f"{receipt_prefix(0, lease.id, lease.nonce)}{offset}",
+            f"{receipt_prefix(self._shard, lease.id, lease.nonce)}{offset}",
             queue.config.strict_leases,
         )
 

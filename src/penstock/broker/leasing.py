@@ -11,7 +11,9 @@ from penstock.ids import receipt_prefix
 from penstock.runtime.log import MessageLog
 
 
-def delivered(log: MessageLog, leased: list[commands.LeasedRun], path: str = "") -> list[DeliveredRun]:
+def delivered(
+    log: MessageLog, leased: list[commands.LeasedRun], path: str = "", shard: int = 0
+) -> list[DeliveredRun]:  # fmt: skip
     """The messages of a lease, read from the log; `path` is their queue's, or empty if each run has its own."""
     runs: list[DeliveredRun] = []
     find: Callable[[int], Published | None]
@@ -28,7 +30,7 @@ def delivered(log: MessageLog, leased: list[commands.LeasedRun], path: str = "")
             lease_id, deadline, lease_ms, prefix = lease.lease, None, None, None
             if not lease.settled:
                 deadline, lease_ms = lease.deadline, lease.lease_ms
-                prefix = receipt_prefix(0, lease.lease, lease.nonce)
+                prefix = receipt_prefix(shard, lease.lease, lease.nonce)
         while first < stop:
             # Offsets that an order skips split one record into many short runs.
             if partition != lease.partition or queue != lease.queue:

@@ -40,8 +40,9 @@ _NO_PRODUCER = ProducerSeq("", 0, 0)
 
 class Messages:
     def __init__(
-        self, view: ShardView, submit: Submit, lease: SubmitLease, intake: Intake, entropy: Entropy, *, durable: bool
-    ):
+        self, view: ShardView, submit: Submit, lease: SubmitLease, intake: Intake, entropy: Entropy, *,
+        durable: bool, shard: int = 0,
+    ):  # fmt: skip
         """`durable`: a reply means that the messages survive a power loss."""
         self._view = view
         self._submit = submit
@@ -49,6 +50,7 @@ class Messages:
         self._intake = intake
         self._entropy = entropy
         self._durable = durable
+        self._shard = shard
 
     def publish(
         self,
@@ -74,7 +76,7 @@ class Messages:
 
         The same request again, within the hour, is answered as the first time and does nothing.
         """
-        claims = Claims(ack)
+        claims = Claims(ack, self._shard)
         key = key_of(claims.claims, [(part.queue, part.batch) for part in parts])
         numbered: list[commands.Part] = []
         if not self._view.was_transacted(key):
@@ -152,7 +154,7 @@ class Messages:
 
         def reply(runs: list[commands.LeasedRun]) -> LeaseReply:
             results = () if acked is None else acked.prepared
-            messages = delivered(self._view.log, runs, path)
+            messages = delivered(self._view.log, runs, path, self._shard)
             if messages:
                 self._note_waits(runs, messages)
             return LeaseReply(messages, results, None if generation is None else generation())
@@ -165,6 +167,10 @@ class Messages:
             if acked is None:
                 raise
             return acked.then(lambda results: LeaseReply([], results, None if generation is None else generation()))
+
+    def scope_head(self, scope: str, group: str) -> tuple[int, int] | None:
+        """(minus the priority, the time) of the message that `lease_scope` would deliver next; None: none is ready."""
+        return self._view.scope_head(scope, group)
 
     def _note_waits(self, leased: list[commands.LeasedRun], runs: list[DeliveredRun]) -> None:
         """Count the times from publish to first delivery. An order that skips messages makes many runs of one time."""
@@ -192,32 +198,32 @@ class Messages:
 
     def queues_of(self, receipts: Sequence[str]) -> set[str]:
         """The queues of the leases behind these receipts. A receipt whose lease has ended belongs to none."""
-        found = [self._view.leased_from(claim.lease) for claim in Claims(receipts).claims]
+        found = [self._view.leased_from(claim.lease) for claim in Claims(receipts, self._shard).claims]
         return {queue.path for queue in found if queue is not None}
 
     def ack(self, receipts: Sequence[str]) -> PendingReply[Sequence[Settled]]:
-        claims = Claims(receipts)
+        claims = Claims(receipts, self._shard)
         return self._submit(commands.Ack(claims.claims)).then(claims.results)
 
     def nack(
         self, receipts: Sequence[str], *, delay_ms: int | None = None, error: str = "", max_retries: int | None = None
     ) -> PendingReply[Sequence[Settled]]:
         """`max_retries`: give up a message that had so many, even if its queue allows more."""
-        claims = Claims(receipts)
+        claims = Claims(receipts, self._shard)
         command = commands.Nack(claims.claims, delay_ms, error[: limits.ERROR_CHARS_MAX], max_retries)
         return self._submit(command).then(claims.results)
 
     def reject(self, receipts: Sequence[str], *, error: str = "") -> PendingReply[Sequence[Settled]]:
-        claims = Claims(receipts)
+        claims = Claims(receipts, self._shard)
         return self._submit(commands.Reject(claims.claims, error[: limits.ERROR_CHARS_MAX])).then(claims.results)
 
     def release(self, receipts: Sequence[str]) -> PendingReply[Sequence[Settled]]:
         """Return messages that were not handled: they are ready again at once, as if they had not been delivered."""
-        claims = Claims(receipts)
+        claims = Claims(receipts, self._shard)
         return self._submit(commands.Release(claims.claims)).then(claims.results)
 
     def extend(self, receipts: Sequence[str], *, lease_ms: int) -> PendingReply[Sequence[Settled]]:
-        claims = Claims(receipts)
+        claims = Claims(receipts, self._shard)
         return self._submit(commands.Extend(claims.claims, lease_ms)).then(claims.results)
 
 

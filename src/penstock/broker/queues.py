@@ -21,7 +21,9 @@ from penstock.core.config import QueueConfig, keeps_dead_letters_shorter, keeps_
 from penstock.core.offsets.ranges import RangeSet
 from penstock.core.state import Partition, Queue
 from penstock.core.state.dead_letters import count_letters
+from penstock.errors import Conflict, InvalidRequest
 from penstock.ids import QueuePath
+from penstock.placement import shard_of
 from penstock.runtime.pace import Slices
 from penstock.runtime.retention import first_kept
 from penstock.runtime.view import ShardView
@@ -29,13 +31,15 @@ from penstock.runtime.view import ShardView
 
 class Queues:
     def __init__(
-        self, view: ShardView, submit: Submit, confirmations: Confirmations, identity: Identity, stats: Stats
+        self, view: ShardView, submit: Submit, confirmations: Confirmations, identity: Identity, stats: Stats,
+        shards: int = 1,
     ):  # fmt: skip
         self._view = view
         self._stats = stats
         self._submit = submit
         self._confirmations = confirmations
         self._identity = identity
+        self._shards = shards
 
     async def list(self, *, prefix: str = "", page: int = 1, limit: int = 50) -> dict[str, Any]:
         paths, slices, entries = self._view.paths(prefix), Slices(self._view.give_way), []
@@ -70,13 +74,17 @@ class Queues:
         """
         if self._view.find_queue(path) is not None:
             return await self.patch(path, values, confirm=confirm), False
-        await self._submit(commands.ConfigureQueue(path, self._view.config(values)))
+        config = self._view.config(values)
+        self._check_placement(path, config.placement)
+        await self._submit(commands.ConfigureQueue(path, config))
         return self.get(path), True
 
     async def patch(self, path: QueuePath, changes: dict[str, Any], *, confirm: str | None = None) -> dict[str, Any]:
         """Like `put`, but never creates the queue."""
         queue = self._view.queue(path)
         config = self._view.config(changes, queue.config)
+        if config.placement != queue.config.placement:
+            self._check_placement(path, config.placement)
         would_lose = self._lost_by(queue, config)
         if any(would_lose.values()):
             # The token is for this very change: one that was given for a milder change confirms no other.
@@ -99,6 +107,38 @@ class Queues:
         self._confirmations.demand(action, path, confirm, self._view.now_ms(), lost)
         await self._submit(make(queue.number))
         return {"queue": path, action + "d": True, "lost": lost}
+
+    # -- placement ----------------------------------------------------------------------------------------------------
+
+    def placement(self, path: str) -> str | None:
+        """The placement in the entry of this path, which may be of a queue on another shard; None: no entry."""
+        return self._view.placement(path)
+
+    async def place(self, path: QueuePath, placement: str) -> None:
+        """Keep at its home that the queue lives on another shard, before the queue is created there."""
+        if self._view.find_queue(path) is not None:
+            raise Conflict(f"queue {path} was created meanwhile, on the shard of its path", details={"queue": path})
+        await self._submit(commands.ConfigureQueue(path, QueueConfig(placement=placement)))
+
+    async def unplace(self, path: QueuePath) -> None:
+        """Remove the entry of a queue that lived on another shard."""
+        if self._view.placement(path) is not None and self._view.find_queue(path) is None:
+            await self._submit(commands.DeleteQueue(self._view.number_of(path)))
+
+    def _check_placement(self, path: str, placement: str) -> None:
+        """Refuse a placement on another shard than this: where a queue lives is decided when it is created."""
+        shard = shard_of(path, placement, self._shards)
+        if shard >= self._shards:
+            raise InvalidRequest(
+                f"placement: {placement} is beyond the shards of this store, which has {self._shards}",
+                details={"field": "placement", "shards": self._shards},
+            )
+        if shard != self._identity.shard:
+            raise Conflict(
+                f"placement: {placement} is another shard than that of queue {path}, which is fixed when it is "
+                "created; delete the queue first",
+                details={"field": "placement"},
+            )
 
     # -- what a change lets go of -------------------------------------------------------------------------------------
 

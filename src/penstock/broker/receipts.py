@@ -21,13 +21,16 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Claims:
-    """The claims that a list of receipts makes, and the way back from outcomes to one result per receipt."""
+    """The claims that a list of receipts makes, and the way back from outcomes to one result per receipt.
 
-    def __init__(self, receipts: Sequence[str]):
+    A receipt of another shard is as stale here as one that was made up.
+    """
+
+    def __init__(self, receipts: Sequence[str], shard: int = 0):
         self.claims: list[Claim] = []
         self._texts: list[Sequence[str]] = []
         """Per claim: its receipts in order; a single one may be a range."""
-        numbers = _of_one_lease(receipts)
+        numbers = _of_one_lease(receipts, shard)
         self._plain = receipts if numbers is not None else None
         """All of them, if they are known to be made of letters, digits and dots."""
         if numbers is not None:
@@ -48,7 +51,7 @@ class Claims:
                 parsed = parse_receipt_prefix(known[:-1])
             offsets = parse_offsets(text[cut:])
             following = -1
-            if parsed is None or offsets is None:
+            if parsed is None or offsets is None or parsed[0] != shard:
                 self.claims.append(_FORGED)
             else:
                 self.claims.append(Claim(parsed[1], parsed[2], offsets[0], offsets[1] + 1))
@@ -96,8 +99,8 @@ def _times(outcome: Outcome) -> tuple[int | None, int | None]:
     return (None, outcome.at) if outcome.status == "extended" else (outcome.at, None)
 
 
-def _of_one_lease(receipts: Sequence[str]) -> list[int] | None:
-    """The offsets of receipts that are each one message of the same lease: what a consumer that acks its batch sends.
+def _of_one_lease(receipts: Sequence[str], shard: int) -> list[int] | None:
+    """The offsets of receipts that are each one message of the same lease of this shard: a consumer's whole batch.
 
     All are read at once, as an array, and written again: only what is then the same, byte by byte, was such receipts.
     Anything else is None, and looked at one by one.
@@ -106,7 +109,8 @@ def _of_one_lease(receipts: Sequence[str]) -> list[int] | None:
         return None
     cut = receipts[0].rfind(".") + 1
     prefix = receipts[0][:cut]
-    if parse_receipt_prefix(prefix[:-1]) is None:
+    parsed = parse_receipt_prefix(prefix[:-1])
+    if parsed is None or parsed[0] != shard:
         return None
     try:
         # A line break stays in the text wherever a receipt does not begin like the first one.

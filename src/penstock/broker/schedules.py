@@ -56,6 +56,9 @@ class Schedules:
         await self._submit(command)
         return self.get(name), created
 
+    def has(self, name: str) -> bool:
+        return name in self._view.schedules()
+
     def get(self, name: str) -> ScheduleReply:
         return _shown(self._view.schedule(name), limits.SCHEDULE_NEXT_SHOWN)
 

@@ -1,7 +1,10 @@
-"""The Broker: every operation of the server, independent of the transport, as `broker.<room>.<operation>`.
+"""The Broker: every operation of one shard, independent of the transport, as `broker.<room>.<operation>`.
 
 Transports call nothing else. Every operation either does what it says durably before it replies, or raises an error of
 `penstock.errors` and has changed nothing. The rooms read the shard through its view and act by commands alone.
+
+With one shard the transports have this object itself. With several they have a `RoutedBroker` (`router.py`), which has
+the same rooms and chooses the shard.
 """
 
 from __future__ import annotations
@@ -41,35 +44,42 @@ from penstock.broker.users import Users
 from penstock.broker.vault import Vault
 from penstock.broker.webhooks import Webhooks
 from penstock.core.config import DEFAULT
+from penstock.placement import shard_of
 from penstock.runtime.events import EventLog
 from penstock.runtime.history import MessageHistory
 from penstock.runtime.host import ShardHost
+from penstock.runtime.view import PlacedView
 
 
 class Broker:
     def __init__(
         self, host: ShardHost, entropy: Entropy, *, auto_create: bool = True, vault: Vault | None = None,
-        encrypt_all: bool = False,
+        encrypt_all: bool = False, shards: int = 1, confirmations: Confirmations | None = None,
     ):  # fmt: skip
         """`auto_create`: a publish creates the queues that it names. Without a vault there are no webhooks.
-        `encrypt_all`: new queues are encrypted, unless their settings say otherwise."""
+        `encrypt_all`: new queues are encrypted, unless their settings say otherwise. `shards`: how many the store
+        has. `confirmations`: those of all shards of this process."""
         self._host = host
         self._loop = loop = host.loop
+        shard = host.number
         view, submit = host.view, host.loop.submit
+        if shards > 1:
+            view = PlacedView(loop, lambda queue: shard_of(queue.path, queue.config.placement, shards) == shard)
+        self._view = view
         view.new_queue = replace(DEFAULT, encryption=encrypt_all)
         identity = Identity(host.node, host.number)
-        confirmations = Confirmations(entropy(256).to_bytes(32, "big"))
+        confirmations = confirmations or Confirmations(entropy(256).to_bytes(32, "big"))
         intake = Intake(view, submit, auto_create=auto_create)
         self._alarms = Alarms(view)
         self.id = identity.broker
         """The ULID of this broker's storage."""
         self.auto_create = auto_create
-        self.messages = Messages(view, submit, loop.lease, intake, entropy, durable=host.journal.durable)
+        self.messages = Messages(view, submit, loop.lease, intake, entropy, durable=host.journal.durable, shard=shard)
         self.scheduled = ScheduledMessages(view, submit)
-        self.in_flight = InFlight(view)
+        self.in_flight = InFlight(view, shard)
         self.stats = Stats(view, self._alarms, identity)
         self.series = Series(view, self.stats)
-        self.queues = Queues(view, submit, confirmations, identity, self.stats)
+        self.queues = Queues(view, submit, confirmations, identity, self.stats, shards)
         self.autoscale = Autoscale(view, self.stats)
         self.readers = Readers(view, submit)
         self.log = LogReads(view, self.readers, identity)
@@ -79,7 +89,7 @@ class Broker:
         self.letter_groups = LetterGroups(view)
         self.redrives = Redrives(view, submit, self.dead_letters, intake, entropy)
         self.schedules = Schedules(view, submit, intake)
-        self.webhooks = Webhooks(view, submit, intake, entropy, vault)
+        self.webhooks = Webhooks(view, submit, intake, entropy, vault, shard)
         self.erasure = Erasure(view, submit, confirmations)
         self.keys = Keys(view, submit, entropy)
         self.users = Users(view, submit)
@@ -116,7 +126,7 @@ class Broker:
     @property
     def waiting(self) -> int:
         """Lease requests that wait for messages."""
-        return self._host.view.waiting
+        return self._view.waiting
 
     def watch_commits(self, took: Callable[[float], None]) -> None:
         """Call `took` after every commit with the seconds that it took to make it durable."""

@@ -22,7 +22,7 @@ from penstock.core import commands
 from penstock.core.records import WebhookSpec
 from penstock.core.state import Webhook
 from penstock.errors import Conflict, NotFound, Unavailable
-from penstock.ids import QueuePath, check_group, parse_queue, ulid_text
+from penstock.ids import QueuePath, check_group, id_at, parse_queue, ulid_text
 from penstock.runtime.view import ShardView
 from penstock.wire.webhooks import (
     Attempt,
@@ -72,13 +72,16 @@ class Courier(Protocol):
 
 
 class Webhooks:
-    def __init__(self, view: ShardView, submit: Submit, intake: Intake, entropy: Entropy, vault: Vault | None):
+    def __init__(
+        self, view: ShardView, submit: Submit, intake: Intake, entropy: Entropy, vault: Vault | None, shard: int = 0
+    ):
         """Without a vault to seal their secrets in there are no webhooks."""
         self._view = view
         self._submit = submit
         self._intake = intake
         self._entropy = entropy
         self._vault = vault
+        self._shard = shard
         self._courier: Courier | None = None
 
     def attach(self, courier: Courier) -> None:
@@ -88,7 +91,7 @@ class Webhooks:
 
     async def create(self, asked: WebhookRequest) -> WebhookReply:
         """With its secret, which is not shown again."""
-        id = ulid_text(self._view.now_ms() << 80 | self._entropy(80))
+        id = ulid_text(id_at(self._view.now_ms(), self._shard, self._entropy(80)))
         spec = WebhookSpec(
             parse_queue(asked.queue), _own_group(id) if asked.group is None else check_group(asked.group), asked.url,
             asked.retry_delays_ms, asked.format, asked.timeout_ms, asked.concurrency, asked.description,

@@ -9,6 +9,7 @@ import msgspec
 from penstock import limits
 from penstock.choices import with_choices
 from penstock.errors import Conflict, InvalidRequest
+from penstock.placement import is_placement
 
 
 class Backoff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,6 +77,9 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compression: Literal["none"] = "none"
     encryption: bool = False
     """Payloads and headers are encrypted in the journal and in all other files."""
+    placement: str = "queue"
+    """The shard of the queue, see `penstock/placement.py`: `queue`, `namespace` or `shard:<number>`."""
+    spread: Literal[1] = 1
 
     @property
     def indexed(self) -> bool:
@@ -102,6 +106,11 @@ _BOUNDS: tuple[tuple[str, int, int], ...] = (
 )
 
 
+def shared(config: QueueConfig) -> QueueConfig:
+    """Equal settings: thousands of queues with the default ones share them in memory."""
+    return DEFAULT if config == DEFAULT else config
+
+
 def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueConfig:
     """`base` with these values changed; refuses what is unknown, out of bounds or not supported, by its name."""
     before = msgspec.to_builtins(base)
@@ -121,6 +130,8 @@ def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueCo
         if value is not None and not low <= value <= high:
             raise _refused(name, f"{value} is outside {low} to {high}")
     _check_order(config)
+    if not is_placement(config.placement):
+        raise _refused("placement", f"{config.placement[:64]!r} is neither 'queue', 'namespace' nor 'shard:<number>'")
     backoff, retention = config.backoff, config.retention
     if not 0 <= backoff.base_ms <= backoff.cap_ms <= limits.DELAY_MS_MAX:
         raise _refused("backoff", "needs 0 <= base_ms <= cap_ms")

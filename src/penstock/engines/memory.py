@@ -158,6 +158,9 @@ class MemoryEngine:
     def node_id(self, fresh: bytes) -> bytes:
         return fresh
 
+    def shard_count(self, fresh: int) -> int:
+        return fresh
+
     async def check(self) -> None:
         return
 

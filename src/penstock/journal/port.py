@@ -257,6 +257,10 @@ class Engine(Protocol):
         """The 16-byte id of the store: the bytes given at the first call, or those that the store was created with.
         A store that is not persistent has a new one each time."""
 
+    def shard_count(self, fresh: int) -> int:
+        """The number of shards of this store, which never changes: the number given at the first call, if the store is
+        persistent."""
+
     def missing(self) -> str | None:
         """Why the store must not be used now, as far as the engine knows: it is not where it was opened, or it has
         become unsafe. None: it can be used."""

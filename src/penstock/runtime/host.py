@@ -89,12 +89,14 @@ async def open_shard(
     except BaseException:
         await journal.close()
         raise
+    recovered.shard.number = number
     # A snapshot omits delays that were over by its time: journal time must not start before that time.
     clock.advance_to_ms(max(recovered.shard.now_ms, recovered.shard.advanced_ms))
 
     async def reload() -> tuple[Any, Any, Any]:
         loop.log.close()
         again = await recover(journal, node, memory, cipher)
+        again.shard.number = number
         return again.shard, again.log, again.writer
 
     loop = ShardLoop(recovered.shard, journal, recovered.log, recovered.writer, clock, on_failure, reload, encryption)

@@ -131,6 +131,16 @@ class ShardView:
             self._paths, self._paths_version = sorted(shard.paths), version
         return self._paths[bisect_left(self._paths, prefix) : bisect_left(self._paths, f"{prefix}\U0010ffff")]
 
+    def placement(self, path: str) -> str | None:
+        """The placement in the entry of this path, whether or not the queue lives on this shard; None: no entry."""
+        shard = self._loop.shard
+        number = shard.paths.get(path)
+        return None if number is None else shard.queues[number].config.placement
+
+    def number_of(self, path: str) -> int:
+        """The number of the entry of this path."""
+        return self._loop.shard.paths[path]
+
     # -- leases and transactions --------------------------------------------------------------------------------------
 
     def leases(self) -> Collection[Lease]:
@@ -225,6 +235,10 @@ class ShardView:
         """When a consumer of this group last asked for messages of this queue; None: not since the start."""
         return self.counters.last_asked(queue.number, scopes_over(queue.path), group)
 
+    def scope_head(self, scope: str, group: str) -> tuple[int, int] | None:
+        """(minus the priority, the time) of the message that a lease of this scope would deliver next."""
+        return self._loop.scopes.head(scope, group, self.advance())
+
     # -- changes as they become durable -------------------------------------------------------------------------------
 
     async def grown(self, queue: int, partition: int, wait_ms: int) -> None:
@@ -242,3 +256,27 @@ class ShardView:
     def follow_records(self, follow: Callable[[list[bytes]], None] | None) -> None:
         """Call `follow` with the encoded records of every commit; None ends it."""
         self._loop.on_facts = follow
+
+
+class PlacedView(ShardView):
+    """The state of one of several shards. It hides the entries of queues that live on another shard."""
+
+    def __init__(self, loop: ShardLoop, lives_here: Callable[[Queue], bool]):
+        super().__init__(loop)
+        self._lives_here = lives_here
+
+    def queue(self, path: str) -> Queue:
+        queue = self.find_queue(path)
+        if queue is None:
+            raise queue_not_found(path)
+        return queue
+
+    def find_queue(self, path: str) -> Queue | None:
+        queue = super().find_queue(path)
+        return queue if queue is not None and self._lives_here(queue) else None
+
+    def queues(self) -> Collection[Queue]:
+        return [queue for queue in super().queues() if self._lives_here(queue)]
+
+    def paths(self, prefix: str) -> list[str]:
+        return [path for path in super().paths(prefix) if self.find_queue(path) is not None]

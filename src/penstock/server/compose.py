@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.analytics.directory import lake_directory
-from penstock.broker.series import MemoryBlocks
 from penstock.broker.service import Broker
-from penstock.broker.vault import Vault
 from penstock.clock import Clock, SystemClock
 from penstock.dashboard import DashboardSite, SiteOptions
 from penstock.encryption.master_keys import EncryptionKeyError
@@ -23,17 +21,14 @@ from penstock.engines import open_engine, without_password
 from penstock.errors import InvalidRequest, Unavailable
 from penstock.journal.port import Engine, EngineError, Failed
 from penstock.logs import get_logger
-from penstock.runtime.host import open_shard
 from penstock.runtime.loop import ShardLoop
 from penstock.server.audit_log import NAME as AUDIT_NAME
 from penstock.server.audit_log import AuditLog
 from penstock.server.auth import open_authenticator, watch_credentials
 from penstock.server.config import ConfigError, DiskFailed, Settings, StoreRefused
-from penstock.server.keyfile import WEBHOOK_KEY_NAME, private_key
 from penstock.server.log_levels import LogLevels, watch_slow_operations
-from penstock.server.malloc import MallocTrim
 from penstock.server.master_key_file import read_master_keys
-from penstock.server.series_files import SeriesFiles
+from penstock.server.shards import count_shards, open_shards
 from penstock.server.storage import DataDirectory
 from penstock.transports.auth import Authenticator
 from penstock.transports.http import HttpApp
@@ -95,12 +90,6 @@ async def open_node(settings: Settings) -> Node:
         _log.critical("journal_failed", reason=reason)
         failed.set()
 
-    def on_upkeep_failure(reason: str) -> None:
-        _log.error("upkeep_failed", reason=reason)
-
-    def on_damage(queue: str, partition: int, first: int, stop: int, problem: str) -> None:
-        _log.error("messages_damaged", queue=queue, partition=partition, first=first, stop=stop, problem=problem)
-
     if settings.lake:
         _check_lake(settings.lake)
     if settings.trace:
@@ -122,37 +111,27 @@ async def open_node(settings: Settings) -> Node:
     try:
         await engine.check()
         node = engine.node_id((clock.now_ms() << 80 | secrets.randbits(80)).to_bytes(16, "big"))
-        host = await open_shard(
-            engine, 0, clock, node, on_failure=on_failure, on_problem=on_upkeep_failure, on_round=MallocTrim().trim,
-            masters=masters,
-        )  # fmt: skip
+        count = count_shards(engine, settings)
+        shards = await open_shards(engine, node, count, settings, clock, on_failure, masters)
     except EncryptionKeyError as error:
         await engine.close()
         raise ConfigError(error.message) from None
+    except ConfigError:
+        await engine.close()
+        raise
     except (EngineError, OSError) as error:
         await engine.close()
         kind = DiskFailed if isinstance(error, Failed | OSError) else StoreRefused
         raise kind(f"the store cannot be opened: {error}") from error
-    host.loop.on_damage = on_damage
-    vault = Vault(lambda: private_key(WEBHOOK_KEY_NAME, settings.store, settings.data_dir))
-    broker = Broker(
-        host, secrets.randbits, auto_create=settings.auto_create, vault=vault, encrypt_all=settings.encrypt_all
-    )
-    if masters is not None:
-        broker.erasure.read_masters = partial(read_master_keys, settings.encryption_key)
+    broker = shards.broker
     if settings.lake:
         broker.analytics.use(settings.lake)
     _log.info(
-        "store_opened",
-        store=without_password(settings.store),
-        data_dir=settings.data_dir,
-        fsync=settings.fsync,
-        replayed=host.replayed,
-    )
-    await broker.series.start(
-        SeriesFiles(Path(settings.data_dir) / "series") if settings.store == "local:" else MemoryBlocks()
-    )
-    watching = [asyncio.ensure_future(_watch_store(engine, host.loop))]
+        "store_opened", store=without_password(settings.store),
+        data_dir=settings.data_dir, fsync=settings.fsync, shards=count,
+        replayed=shards.replayed,
+    )  # fmt: skip
+    watching = [asyncio.ensure_future(_watch_store(engine, [host.loop for host in shards.hosts]))]
     audit: AuditLog | None = None
     try:
         if settings.auth == "keys" and not settings.store.startswith("memory:"):
@@ -193,15 +172,16 @@ def _open_tracing(settings: Settings, app: HttpApp) -> ServerTracing | None:
     return tracing
 
 
-async def _watch_store(engine: Engine, loop: ShardLoop) -> None:
-    """Suspend the shard while its data directory is missing: what it wrote would be lost with the process."""
+async def _watch_store(engine: Engine, loops: Sequence[ShardLoop]) -> None:
+    """Suspend the shards while the data directory is missing: what they wrote would be lost with the process."""
     while True:
         reason = await asyncio.to_thread(engine.missing)
-        if reason is not None and loop.store_missing is None:
+        if reason is not None and loops[0].store_missing is None:
             _log.critical("data_directory_missing", reason=reason)
-        elif reason is None and loop.store_missing is not None:
+        elif reason is None and loops[0].store_missing is not None:
             _log.info("data_directory_found")
-        loop.store_missing = reason
+        for loop in loops:
+            loop.store_missing = reason
         await asyncio.sleep(WATCH_STORE_S)
 
 

@@ -82,6 +82,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Literal["always", "interval", "batch", "never"],
         Meta(description="When a write is acknowledged: always means after the data is on disk."),
     ] = "always"
+    shards: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=limits.SHARDS_MAX,
+            description="Shards of a new store, which never change; 0: as many as the store has, 1 in a new one.",
+        ),
+    ] = 0
     lake: Annotated[
         str,
         Meta(description="Directory of the lake that `penstock pipeline analyze` fills, to serve /v1/analytics from."),

@@ -30,7 +30,8 @@ def archive(
         typer.Option(
             "--queue",
             "-q",
-            help="Archive this queue only; may be given more than once.  \\[default: all queues with retention keep]",
+            help="Archive this queue only; may be given more than once.  \\[default: all queues with retention "
+            "keep that are not encrypted]",
         ),
     ] = None,
     events: Annotated[

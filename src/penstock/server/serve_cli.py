@@ -37,6 +37,7 @@ def serve(
     grpc: Annotated[str | None, _flag("grpc", metavar="HOST:PORT")] = None,
     store: Annotated[str | None, _flag("store", metavar="URL")] = None,
     fsync: Annotated[str | None, _flag("fsync")] = None,
+    shards: Annotated[int | None, _flag("shards", metavar="N")] = None,
     lake: Annotated[str | None, _flag("lake", metavar="DIR")] = None,
     auto_create: Annotated[bool | None, _flag("auto_create")] = None,
     dialect: Annotated[list[str] | None, _flag("dialect")] = None,

@@ -16,9 +16,12 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from penstock import limits
 from penstock.batch import Batch, build, layout
+from penstock.broker.confirm import Confirmations
+from penstock.broker.router import RoutedBroker
 from penstock.broker.service import Broker
 from penstock.broker.types import DeliveredRun, ProducerSeq, PublishPart, PublishReply
 from penstock.broker.vault import Vault
@@ -62,6 +65,8 @@ class InProcess:
         self.clock = clock
         self.engine: Engine
         self.host: ShardHost
+        """The first shard."""
+        self.hosts: list[ShardHost]
         self.broker: Broker
         self.failures: list[str] = []
         """The reasons of journal failures, which stop the shard."""
@@ -69,21 +74,36 @@ class InProcess:
     async def start(self) -> None:
         options = dict(self._options)
         auto_create, encrypt_all = options.pop("auto_create", True), options.pop("encrypt_all", False)
-        if (hot_bytes := options.pop("hot_bytes", None)) is not None:
-            options["memory"] = NodeMemory(hot_bytes)
+        shards = options.pop("shards", 1)
+        options["memory"] = NodeMemory(options.pop("hot_bytes", limits.HOT_BYTES_MAX))
         self.engine = self._open_engine()
         try:
-            self.host = await open_shard(
-                self.engine, 0, self.clock, bytes(15) + b"\1", on_failure=self.failures.append, **options
-            )
+            self.hosts = [
+                await open_shard(
+                    self.engine, number, self.clock, bytes(15) + b"\1", on_failure=self.failures.append, **options
+                )
+                for number in range(shards)
+            ]
         except BaseException:
             await self.engine.close()
             raise
+        self.host = self.hosts[0]
         # The same key each time, so that secrets encrypted before a restart can be decrypted after it.
         vault = Vault(lambda: bytes(range(32)))
-        self.broker = Broker(
-            self.host, self._random.getrandbits, auto_create=auto_create, vault=vault, encrypt_all=encrypt_all
-        )
+        confirmations = Confirmations(self._random.randbytes(32))
+        brokers = [
+            Broker(
+                host,
+                self._random.getrandbits,
+                auto_create=auto_create,
+                vault=vault,
+                encrypt_all=encrypt_all,
+                shards=shards,
+                confirmations=confirmations,
+            )
+            for host in self.hosts
+        ]
+        self.broker = brokers[0] if shards == 1 else cast(Broker, RoutedBroker(brokers, self.clock.now_ms))
 
     async def stop(self, *, final_snapshot: bool = True) -> None:
         await self.broker.close(final_snapshot=final_snapshot)
@@ -96,7 +116,8 @@ class InProcess:
     async def advance(self, ms: int) -> None:
         """Advance the clock and run the timers of the broker."""
         self.clock.advance(ms)
-        await self.host.loop.submit(Tick())
+        for host in self.hosts:
+            await host.loop.submit(Tick())
 
     async def publish(
         self,
@@ -142,7 +163,8 @@ async def in_process(
     seed: int = 1,
     **options: Any,
 ) -> AsyncIterator[InProcess]:
-    """A running broker; `options` are those of `open_shard`, and `auto_create` and `encrypt_all` of `Broker`."""
+    """A running broker; `options` are those of `open_shard`, and `auto_create`, `encrypt_all` and `shards` of
+    `Broker`."""
     if open_engine is None:
         memory = MemoryEngine()
         open_engine = lambda: memory  # noqa: E731  one store for all restarts

@@ -1285,7 +1285,7 @@ class DeadLetterAlarm(_message.Message):
     def __init__(self, count: _Optional[int] = ..., per_minute: _Optional[int] = ...) -> None: ...
 
 class QueueConfig(_message.Message):
-    __slots__ = ("partitions", "order", "lane_weights", "heap_mode", "top_k", "ordered_keys", "park_dead_keys", "fair_share", "queue_priority", "lease_ms", "max_retries", "backoff", "dead_letter", "dead_letter_ttl_ms", "dead_letter_max", "dead_letter_alarm", "delay_ms", "window_ms", "window_max_wait_ms", "ttl_ms", "max_messages", "max_payload_bytes", "delivery", "retention", "durability", "compression", "encryption", "strict_leases", "exclusive")
+    __slots__ = ("partitions", "order", "lane_weights", "heap_mode", "top_k", "ordered_keys", "park_dead_keys", "fair_share", "queue_priority", "lease_ms", "max_retries", "backoff", "dead_letter", "dead_letter_ttl_ms", "dead_letter_max", "dead_letter_alarm", "delay_ms", "window_ms", "window_max_wait_ms", "ttl_ms", "max_messages", "max_payload_bytes", "delivery", "retention", "durability", "compression", "encryption", "strict_leases", "exclusive", "placement", "spread")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ORDER_FIELD_NUMBER: _ClassVar[int]
     LANE_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
@@ -1315,6 +1315,8 @@ class QueueConfig(_message.Message):
     ENCRYPTION_FIELD_NUMBER: _ClassVar[int]
     STRICT_LEASES_FIELD_NUMBER: _ClassVar[int]
     EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    SPREAD_FIELD_NUMBER: _ClassVar[int]
     partitions: int
     order: str
     lane_weights: _containers.RepeatedScalarFieldContainer[int]
@@ -1344,7 +1346,9 @@ class QueueConfig(_message.Message):
     encryption: bool
     strict_leases: bool
     exclusive: bool
-    def __init__(self, partitions: _Optional[int] = ..., order: _Optional[str] = ..., lane_weights: _Optional[_Iterable[int]] = ..., heap_mode: _Optional[str] = ..., top_k: _Optional[int] = ..., ordered_keys: bool = ..., park_dead_keys: bool = ..., fair_share: _Optional[_Union[FairShare, _Mapping]] = ..., queue_priority: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_retries: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., dead_letter: bool = ..., dead_letter_ttl_ms: _Optional[int] = ..., dead_letter_max: _Optional[int] = ..., dead_letter_alarm: _Optional[_Union[DeadLetterAlarm, _Mapping]] = ..., delay_ms: _Optional[int] = ..., window_ms: _Optional[int] = ..., window_max_wait_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_payload_bytes: _Optional[int] = ..., delivery: _Optional[str] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., durability: _Optional[str] = ..., compression: _Optional[str] = ..., encryption: bool = ..., strict_leases: bool = ..., exclusive: bool = ...) -> None: ...
+    placement: str
+    spread: int
+    def __init__(self, partitions: _Optional[int] = ..., order: _Optional[str] = ..., lane_weights: _Optional[_Iterable[int]] = ..., heap_mode: _Optional[str] = ..., top_k: _Optional[int] = ..., ordered_keys: bool = ..., park_dead_keys: bool = ..., fair_share: _Optional[_Union[FairShare, _Mapping]] = ..., queue_priority: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_retries: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., dead_letter: bool = ..., dead_letter_ttl_ms: _Optional[int] = ..., dead_letter_max: _Optional[int] = ..., dead_letter_alarm: _Optional[_Union[DeadLetterAlarm, _Mapping]] = ..., delay_ms: _Optional[int] = ..., window_ms: _Optional[int] = ..., window_max_wait_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_payload_bytes: _Optional[int] = ..., delivery: _Optional[str] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., durability: _Optional[str] = ..., compression: _Optional[str] = ..., encryption: bool = ..., strict_leases: bool = ..., exclusive: bool = ..., placement: _Optional[str] = ..., spread: _Optional[int] = ...) -> None: ...
 
 class QueueReply(_message.Message):
     __slots__ = ("queue", "config", "depth", "uuid", "ready", "scheduled", "leased", "dead", "rates")
@@ -2097,7 +2101,7 @@ class HeldOffsets(_message.Message):
     def __init__(self, offsets: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class PutHoldRequest(_message.Message):
-    __slots__ = ("name", "events", "queues", "max_bytes", "uuids")
+    __slots__ = ("name", "events", "queues", "max_bytes", "uuids", "shards")
     class QueuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -2112,20 +2116,29 @@ class PutHoldRequest(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class ShardsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     UUIDS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
     name: str
     events: int
     queues: _containers.MessageMap[str, HeldOffsets]
     max_bytes: int
     uuids: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., events: _Optional[int] = ..., queues: _Optional[_Mapping[str, HeldOffsets]] = ..., max_bytes: _Optional[int] = ..., uuids: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    shards: _containers.ScalarMap[str, int]
+    def __init__(self, name: _Optional[str] = ..., events: _Optional[int] = ..., queues: _Optional[_Mapping[str, HeldOffsets]] = ..., max_bytes: _Optional[int] = ..., uuids: _Optional[_Mapping[str, str]] = ..., shards: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class HoldReply(_message.Message):
-    __slots__ = ("name", "events", "queues", "max_bytes", "spanned_bytes", "set_at_ms", "lost_at_ms", "uuids")
+    __slots__ = ("name", "events", "queues", "max_bytes", "spanned_bytes", "set_at_ms", "lost_at_ms", "uuids", "shards")
     class QueuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -2140,6 +2153,13 @@ class HoldReply(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class ShardsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
@@ -2148,6 +2168,7 @@ class HoldReply(_message.Message):
     SET_AT_MS_FIELD_NUMBER: _ClassVar[int]
     LOST_AT_MS_FIELD_NUMBER: _ClassVar[int]
     UUIDS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
     name: str
     events: int
     queues: _containers.MessageMap[str, HeldOffsets]
@@ -2156,7 +2177,8 @@ class HoldReply(_message.Message):
     set_at_ms: int
     lost_at_ms: int
     uuids: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., events: _Optional[int] = ..., queues: _Optional[_Mapping[str, HeldOffsets]] = ..., max_bytes: _Optional[int] = ..., spanned_bytes: _Optional[int] = ..., set_at_ms: _Optional[int] = ..., lost_at_ms: _Optional[int] = ..., uuids: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    shards: _containers.ScalarMap[str, int]
+    def __init__(self, name: _Optional[str] = ..., events: _Optional[int] = ..., queues: _Optional[_Mapping[str, HeldOffsets]] = ..., max_bytes: _Optional[int] = ..., spanned_bytes: _Optional[int] = ..., set_at_ms: _Optional[int] = ..., lost_at_ms: _Optional[int] = ..., uuids: _Optional[_Mapping[str, str]] = ..., shards: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class DeleteHoldReply(_message.Message):
     __slots__ = ("name", "removed")

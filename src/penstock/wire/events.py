@@ -49,7 +49,17 @@ class Position(NamedTuple):
 
 
 class EventsQuery(Request):
-    shard: Annotated[int, Meta(ge=0, le=0, description="There is one shard, 0.")] = 0
+    shard: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                lt=limits.SHARDS_MAX,
+                description="The shard whose journal is read. Left out: that of the queue, or 0 without one.",
+            ),
+        ]
+        | None
+    ) = None
     after: Annotated[
         str,
         Meta(
@@ -76,7 +86,7 @@ class EventsQuery(Request):
 class EventRangesQuery(Request):
     """Splits the journal into ranges that clients can read in parallel."""
 
-    shard: Annotated[int, Meta(ge=0, le=0)] = 0
+    shard: Annotated[int, Meta(ge=0, lt=limits.SHARDS_MAX)] | None = None
     after: Annotated[str, Meta(pattern=patterns.PLACE)] = "earliest"
     until: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     each: Annotated[int, Meta(ge=1, le=2**53, description="Approximate number of messages and records in a range.")] = (

@@ -41,6 +41,15 @@ class HoldRequest(Request):
         ),
     ] = {}
 
+    shards: Annotated[
+        dict[Annotated[str, Meta(pattern=patterns.PARTITION)], Annotated[int, Meta(ge=0, le=2**53)]],
+        Meta(
+            max_length=limits.SHARDS_MAX,
+            description="Shard -> the last frame of its journal that the archive has copied. `events` is that of shard "
+            "0. The bound `max_bytes` is one for each shard.",
+        ),
+    ] = {}
+
 
 class HoldReply(msgspec.Struct):
     name: str
@@ -53,6 +62,7 @@ class HoldReply(msgspec.Struct):
         int | None, Meta(description="Time at which the broker released the hold because it exceeded its limit.")
     ]
     uuids: Annotated[dict[str, str], Meta(description="Queue -> its uuid.")] = {}
+    shards: Annotated[dict[str, int], Meta(description="Shard -> the last frame that the archive has copied.")] = {}
 
 
 class HoldsReply(msgspec.Struct):

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock import limits
+from penstock.placement import PLACEMENT_PATTERN
 from penstock.wire.messages import DelayMs, LeaseMs
 
 Weight: TypeAlias = Annotated[int, Meta(ge=1, le=limits.WEIGHT_MAX)]
@@ -104,3 +105,13 @@ class QueueSettings(_Settings, frozen=True):
     durability: Literal["default"] = "default"
     compression: Literal["none"] = "none"
     encryption: bool = False
+    placement: Annotated[
+        str,
+        Meta(
+            pattern=PLACEMENT_PATTERN,
+            description="Chooses the shard: by the path of the queue, by its namespace, which keeps all such queues of "
+            "a namespace together, or by number. Fixed once the queue exists.",
+            examples=["queue", "namespace", "shard:3"],
+        ),
+    ] = "queue"
+    spread: Annotated[int, Meta(extra_json_schema={"const": 1})] = 1

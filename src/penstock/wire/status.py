@@ -14,6 +14,7 @@ class Status(NamedTuple):
 
 STATUS: dict[str, Status] = {
     "invalid_request": Status(400, "INVALID_ARGUMENT"),
+    "cross_shard": Status(400, "INVALID_ARGUMENT"),
     "unauthenticated": Status(401, "UNAUTHENTICATED"),
     "forbidden": Status(403, "PERMISSION_DENIED"),
     "not_found": Status(404, "NOT_FOUND"),

@@ -23,7 +23,8 @@ def test_the_defaults_are_those_of_the_contract():
         "delay_ms": 0, "window_ms": 0, "window_max_wait_ms": None, "ttl_ms": None,
         "max_messages": None, "max_payload_bytes": 1048576, "delivery": "at_least_once",
         "retention": {"mode": "until_acked", "ms": None, "bytes": None},
-        "durability": "default", "compression": "none", "encryption": False,
+        "durability": "default", "compression": "none", "encryption": False, "placement": "queue",
+        "spread": 1,
     }  # fmt: skip
 
 

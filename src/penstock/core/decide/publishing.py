@@ -16,6 +16,7 @@ from penstock.core.records import Published, Record
 from penstock.core.state import Queue, Shard
 from penstock.core.state.client_ids import Place
 from penstock.errors import Conflict, FencedProducer, QueueFull, QueueNotFound
+from penstock.ids import id_at
 
 
 class _Draft:
@@ -50,8 +51,8 @@ class _Draft:
 def decide_publish(shard: Shard, command: Publish, now_ms: int) -> tuple[list[Record], list[PublishedRun]]:
     """All parts or an error. Parts see what earlier parts of the same command store."""
     draft = _Draft()
-    # Ids only grow, also when the clock does not. The top random bit is clear: a run counts up within its time.
-    next_id = max(now_ms << 80 | command.entropy & ((1 << 79) - 1), shard.last_id + 1)
+    # Ids only grow, also when the clock does not.
+    next_id = max(id_at(now_ms, shard.number, command.entropy), shard.last_id + 1)
     seq = command.seq
     for number, part in enumerate(command.parts):
         queue = shard.queues.get(part.queue)

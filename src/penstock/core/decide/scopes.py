@@ -85,6 +85,11 @@ class Scopes:
                 return turn[2]
         return None
 
+    def head(self, scope: str, group: str, now_ms: int) -> tuple[int, int] | None:
+        """(minus the priority, the time) of the message that this group would be served next."""
+        queue = self.next_queue(scope, group, now_ms)
+        return None if queue is None else self._open[scope, group].turns[queue][:2]
+
     def exhausted(self, scope: str, group: str, queue: int) -> None:
         """This queue has nothing to give after all. It comes back when something happens to it."""
         self._open[scope, group].turns.pop(queue, None)

@@ -365,8 +365,9 @@ class Shard:
     __slots__ = (
         "advanced_ms", "alarms", "changing", "deadlines", "due_schedules", "former_queues", "grace", "holds", "keys",
         "last_id",
-        "leases", "next_lease", "next_queue", "now_ms", "overdue", "overdue_groups", "overdue_partitions", "paths",
-        "queues", "replaying", "schedules", "term", "timers", "transactions", "users", "webhook_groups", "webhooks",
+        "leases", "next_lease", "next_queue", "now_ms", "number", "overdue", "overdue_groups", "overdue_partitions",
+        "paths", "queues", "replaying", "schedules", "term", "timers", "transactions", "users", "webhook_groups",
+        "webhooks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -392,6 +393,8 @@ class Shard:
         self.users: dict[str, StoredUser] = {}
         """People by email."""
         # Soft.
+        self.number = 0
+        """Which shard of the store it is; in the ids of its messages."""
         self.changing: Callable[[int], None] | None = None
         """Called with the number of a queue before anything in it that a snapshot has changes."""
         self.webhook_groups: dict[tuple[str, str], Webhook] = {}

@@ -13,6 +13,8 @@ from penstock.ids import ULID_CHARS, ulid_text, ulid_value
 from penstock.journal.frame import PAGE_BYTES
 from penstock.journal.port import Damaged
 
+SHARDS_CHARS = 5
+
 
 class LocalEngine:
     """Holds the lock of a data directory from construction to `close`."""
@@ -56,14 +58,35 @@ class LocalEngine:
                 raise Damaged(f"{path}, offset 0: this is not the id of a node") from None
         if files.exists(f"{self._root}/shard-0/term"):
             raise Damaged(f"{path}, offset 0: the file is missing, and leases and positions name the id that was in it")
+        self._write_once(path, ulid_text(int.from_bytes(fresh, "big")))
+        return fresh
+
+    def shard_count(self, fresh: int) -> int:
+        """Kept in the file `shards`, as a decimal number; a directory without the file has one shard."""
+        files, path = self._files, f"{self._root}/shards"
+        if files.exists(path):
+            handle = files.open(path)
+            text = files.read(handle, 0, SHARDS_CHARS).decode("ascii", "replace").rstrip("\n")
+            files.close(handle)
+            if not text.isdigit() or not 1 <= int(text) <= limits.SHARDS_MAX:
+                raise Damaged(f"{path}, offset 0: this is not a number of shards")
+            return int(text)
+        if files.exists(f"{self._root}/shard-1/term"):
+            raise Damaged(f"{path}, offset 0: the file is missing, and the directory has several shards")
+        if fresh == 1 or files.exists(f"{self._root}/shard-0/term"):
+            return 1
+        self._write_once(path, str(fresh))
+        return fresh
+
+    def _write_once(self, path: str, text: str) -> None:
+        files = self._files
         files.remove(f"{path}.tmp")
         handle = files.open(f"{path}.tmp", create=True)
-        files.write(handle, 0, [ulid_text(int.from_bytes(fresh, "big")).encode() + b"\n"])
+        files.write(handle, 0, [text.encode() + b"\n"])
         files.sync(handle)
         files.close(handle)
         files.rename(f"{path}.tmp", path)
         files.sync_dir(self._root)
-        return fresh
 
     async def check(self) -> None:
         return

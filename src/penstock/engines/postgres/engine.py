@@ -40,6 +40,9 @@ class PostgresEngine:
         assert self._id is not None, "the store has to be checked first"
         return self._id
 
+    def shard_count(self, fresh: int) -> int:  # noqa: ARG002  the tables keep no other number yet
+        return 1
+
     def missing(self) -> str | None:
         return self._unsafe
 

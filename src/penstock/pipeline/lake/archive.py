@@ -66,7 +66,8 @@ class Archive:
         adopt: bool = False,
         report: Callable[[BatchProgress], None] = lambda _: None,
     ):
-        """`queues` None: those that keep their log; queues may be created and deleted while the archive runs.
+        """`queues` None: those that keep their log and are not encrypted; queues may be created and deleted while the
+        archive runs.
 
         Without `events` the queues alone are copied.
         """
@@ -201,7 +202,7 @@ class Archive:
         return [
             self._lake.subject(path, uuid)
             for path, (uuid, config) in present.items()
-            if config["retention"]["mode"] == "keep" and not path.startswith(f"{NAMESPACE}/")
+            if is_copied_unnamed(path, config)
         ]
 
     def _start(self, subject: Subject, trigger: dict[str, Any]) -> StreamingQuery:
@@ -309,6 +310,13 @@ def _path(queue: str) -> str:
         return parse_queue(queue)
     except PenstockError as error:
         raise PipelineError(error.message) from None
+
+
+def is_copied_unnamed(path: str, config: dict[str, Any]) -> bool:
+    """True if a queue is copied although it was not named. The lake is plaintext, so encrypted queues have to be."""
+    if config.get("encryption", False):
+        return False
+    return bool(config["retention"]["mode"] == "keep") and not path.startswith(f"{NAMESPACE}/")
 
 
 def _present(broker: BrokerCalls) -> dict[str, tuple[str, Any]]:

@@ -1,0 +1,242 @@
+"""Routes of publish, lease and settle. What must happen as a whole is refused if it concerns several shards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock import limits
+from penstock.broker.joint import Joint, gathered, joint_reply, merged
+from penstock.broker.routing import META, Arguments, Options
+from penstock.broker.types import LeaseReply, PublishPart
+from penstock.errors import CrossShard, PenstockError
+from penstock.ids import QueuePath
+from penstock.pending import PendingReply
+from penstock.wire.delivery import Settled
+
+if TYPE_CHECKING:
+    from penstock.broker.router import Router
+
+
+# -- messages -----------------------------------------------------------------------------------------------------
+
+
+def publish(router: Router, method: str, arguments: Arguments, options: Options) -> PendingReply[Any]:
+    parts: Sequence[PublishPart] = arguments[0]
+    shard = _one_shard(router, {part.queue for part in parts})
+    return _to_existing(router, [part.queue for part in parts], shard, method, arguments, options)
+
+
+def transact(router: Router, method: str, arguments: Arguments, options: Options) -> PendingReply[Any]:
+    receipts, parts = arguments
+    shards = set(_by_shard(router, receipts))
+    shard = _one_shard(router, {part.queue for part in parts}, shards)
+    return _to_existing(router, [part.queue for part in parts], shard, method, arguments, options)
+
+
+def _one_shard(router: Router, queues: set[QueuePath], others: set[int] = frozenset()) -> int:  # type: ignore[assignment]
+    """The one shard of these queues and of receipts on `others`. Raises CrossShard if they are several."""
+    places = {queue: router.shard_of(queue) for queue in queues}
+    shards = {*places.values(), *others}
+    if len(shards) > 1:
+        receipts = " and the receipts" if others else ""
+        shown = dict(sorted(places.items())[:_SHOWN])
+        raise CrossShard(
+            f"the queues{receipts} are on {len(shards)} different shards, and what happens together happens on one; "
+            "create the queues with `placement: namespace`, which keeps the queues of a namespace on one shard, or "
+            "send one request for each",
+            details={"queues": shown, "shards": sorted(shards)},
+        )
+    return shards.pop() if shards else META
+
+
+_SHOWN = 100
+
+
+def _to_existing(
+    router: Router, queues: Sequence[QueuePath], shard: int, method: str, arguments: Arguments, options: Options
+) -> PendingReply[Any]:
+    """The call, behind the creation of queues whose home names this shard and which are not here yet."""
+    unfinished = [queue for queue in queues if router.is_unfinished(queue)]
+    if not unfinished:
+        return router.call(shard, method, arguments, options)  # type: ignore[no-any-return]
+
+    async def create_first(joint: Joint) -> Any:
+        for queue in unfinished:
+            await router.finish(queue)
+        return await joint.hold(router.call(shard, method, arguments, options))
+
+    return joint_reply(create_first)
+
+
+# -- receipts -----------------------------------------------------------------------------------------------------
+
+
+def _by_shard(router: Router, receipts: Sequence[str]) -> dict[int, list[int]]:
+    """Shard -> the positions of its receipts. The meta shard answers for texts that are no receipts."""
+    places: dict[int, list[int]] = {}
+    known, shard = "", META
+    for position, text in enumerate(receipts):
+        prefix = text[: text.find(".", 3) + 1]
+        if prefix != known:
+            known, shard = prefix, _shard_in(prefix, router.count)
+        places.setdefault(shard, []).append(position)
+    return places
+
+
+def _shard_in(prefix: str, count: int) -> int:
+    """The shard in `r1.<shard>.`; the meta shard if this is no such text."""
+    number = prefix[3:-1]
+    if prefix[:3] != "r1." or not (number.isascii() and number.isdigit()) or len(number) > 4:
+        return META
+    return int(number) if int(number) < count else META
+
+
+def settle(router: Router, method: str, arguments: Arguments, options: Options) -> PendingReply[Any]:
+    receipts: Sequence[str] = arguments[0]
+    places = _by_shard(router, receipts)
+    if len(places) < 2:
+        return router.call(next(iter(places), META), method, arguments, options)  # type: ignore[no-any-return]
+    calls = _settling_calls(router, method, receipts, places, options)
+
+    async def settle(_: Joint) -> list[Settled]:
+        return _in_order(await gathered(reply for reply, _ in calls), [positions for _, positions in calls])
+
+    return joint_reply(settle)
+
+
+def _settling_calls(
+    router: Router, method: str, receipts: Sequence[str], places: dict[int, list[int]], options: Options
+) -> list[tuple[PendingReply[Any], list[int]]]:
+    """The calls, with the positions of their receipts. A range, which may have several results, has its own call."""
+    calls = []
+    for shard, positions in places.items():
+        ranges = [at for at in positions if "-" in receipts[at]]
+        singles = [at for at in positions if "-" not in receipts[at]] if ranges else positions
+        for group in [singles] * bool(singles) + [[at] for at in ranges]:
+            named = [receipts[at] for at in group]
+            calls.append((router.call(shard, method, (named,), options), group))
+    return calls
+
+
+def _in_order(results: Sequence[Sequence[Settled]], positions: Sequence[list[int]]) -> list[Settled]:
+    """The results in the order of the receipts."""
+    placed: list[tuple[int, Settled]] = []
+    for found, at in zip(results, positions, strict=True):
+        placed += zip(at if len(at) == len(found) else at * len(found), found, strict=True)
+    return [result for _, result in sorted(placed, key=lambda entry: entry[0])]
+
+
+def queues_of(router: Router, method: str, arguments: Arguments, options: Options) -> Any:
+    receipts = arguments[0]
+    parts = [
+        router.call(shard, method, ([receipts[at] for at in positions],), options)
+        for shard, positions in _by_shard(router, receipts).items()
+    ]
+    return merged(parts, lambda found: set().union(*found))
+
+
+# -- leases -------------------------------------------------------------------------------------------------------
+
+
+def lease(router: Router, method: str, arguments: Arguments, options: Options) -> PendingReply[LeaseReply]:
+    shard = router.shard_of(arguments[0])
+    ack = options.get("ack", ())
+    if not ack or set(_by_shard(router, ack)) == {shard}:
+        return router.call(shard, method, arguments, options)  # type: ignore[no-any-return]
+
+    async def ack_first(joint: Joint) -> LeaseReply:
+        results = await settle(router, "messages.ack", (ack,), {})
+        return await _with_results(joint, results, lambda: router.call(shard, method, arguments, _without_ack(options)))
+
+    return joint_reply(ack_first)
+
+
+def _without_ack(options: Options) -> Options:
+    return {name: value for name, value in options.items() if name != "ack"}
+
+
+async def _with_results(
+    joint: Joint, results: Sequence[Settled], lease: Callable[[], PendingReply[LeaseReply]]
+) -> LeaseReply:
+    """The lease with the results of the acks before it. A refused lease still replies with them: repeated acks would
+    be stale."""
+    try:
+        return (await joint.hold(lease()))._replace(results=results)
+    except PenstockError:
+        if not results:
+            raise
+        return LeaseReply([], results)
+
+
+def lease_scope(
+    router: Router,
+    method: str,
+    arguments: Arguments,
+    options: Options,
+) -> PendingReply[LeaseReply]:
+    """Messages of the queues of a scope on all shards. A shard delivers its own in their order; among the shards the
+    one whose first message has the highest priority, and then is the oldest, is asked first."""
+    scope, ack = arguments[0], options.get("ack", ())
+    most, wait_ms = options.get("max", 1), options.get("wait_ms", 0)
+    plain = {name: value for name, value in options.items() if name not in ("ack", "wait_ms", "max")}
+
+    async def lease(joint: Joint) -> LeaseReply:
+        results = await settle(router, "messages.ack", (ack,), {}) if ack else ()
+        try:
+            reply = await _lease_ready(router, joint, method, scope, most, plain)
+            if not reply.runs and wait_ms and not joint.withdrawn:
+                reply = await _lease_waiting(router, joint, method, scope, {**plain, "max": most, "wait_ms": wait_ms})
+        except PenstockError:
+            if not results:
+                raise
+            reply = LeaseReply([], ())
+        return reply._replace(results=results)
+
+    return joint_reply(lease)
+
+
+async def _lease_ready(
+    router: Router, joint: Joint, method: str, scope: str, most: int, options: Options
+) -> LeaseReply:
+    """Lease the messages that are ready now from one shard after the other, until the reply is half full."""
+    group = options.get("group", "default")
+    heads = await gathered(router.call(shard, "messages.scope_head", (scope, group), {}) for shard in router.numbers)
+    ready = sorted((head, shard) for shard, head in zip(router.numbers, heads, strict=True) if head is not None)
+    runs: list[Any] = []
+    left, room = most, options.get("bytes_max", limits.LEASE_REPLY_BYTES_MAX)
+    for _, shard in ready:
+        lease = {**options, "max": left, "bytes_max": room, "wait_ms": 0}
+        found = await joint.hold(router.call(shard, method, (scope,), lease))
+        runs += found.runs
+        left -= sum(run.count for run in found.runs)
+        room -= sum(len(run.batch.frame) for run in found.runs)
+        # A lease delivers at least one message, whatever its size.
+        if left * 2 <= most or room <= 0:
+            break
+    return LeaseReply(runs, ())
+
+
+async def _lease_waiting(router: Router, joint: Joint, method: str, scope: str, options: Options) -> LeaseReply:
+    """Wait on all shards; the first that has messages wins, and the others are cancelled."""
+    replies = [joint.hold(router.call(shard, method, (scope,), options)) for shard in router.numbers]
+    waiting = {asyncio.ensure_future(_reply_of(reply)): reply for reply in replies}
+    try:
+        pending = set(waiting)
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if task.exception() is not None or task.result().runs:
+                    joint.inner = [waiting[task]]
+                    return task.result()
+        return LeaseReply([], ())
+    finally:
+        for task, reply in waiting.items():
+            if reply not in joint.inner or not reply.done():
+                task.cancel()
+                reply.cancel()
+
+
+async def _reply_of(reply: PendingReply[LeaseReply]) -> LeaseReply:
+    return await reply
