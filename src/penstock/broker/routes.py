@@ -67,7 +67,7 @@ ROUTES: dict[str, Route] = {
             "scheduled.page", "scheduled.cancel", "scheduled.reschedule",
             "members.join", "members.heartbeat", "members.leave",
             "groups.begin", "groups.create", "groups.seek", "groups.delete", "groups.list",
-            "in_flight.is_held",
+            "in_flight.is_held", "in_flight.count",
             "log.read", "log.peek", "log.watch", "log.watch_end", "log.extent",
             "events.history", "explanations.explain", "autoscale.signal",
             "readers.keep", "readers.get", "readers.forget",
@@ -119,6 +119,7 @@ ROUTES: dict[str, Route] = {
         (
             "keys.list", "keys.create", "keys.rotate", "keys.revoke", "keys.attach", "keys.used", "keys.bootstrap",
             "keys.certificate_entries",
+            "users.attach", "users.find", "users.list", "users.add", "users.change", "users.remove",
         ),
         _meta,
     ),

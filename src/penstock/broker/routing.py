@@ -14,4 +14,4 @@ Route: TypeAlias = Callable[["Router", str, Arguments, Options], Any]
 """Answers a call as the method of one shard would: with a value, a coroutine or a `PendingReply`."""
 
 META = 0
-"""The shard that has what belongs to no queue: API keys."""
+"""The shard that has what belongs to no queue: API keys and users."""
