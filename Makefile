@@ -32,6 +32,7 @@ lint: $(DEV_READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/bandit --quiet --recursive src --severity-level medium
 
 bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -148,6 +148,22 @@ def test_no_markers_for_unfinished_work(path):
 
 
 @pytest.mark.parametrize("path", files("src/**/*.py"), ids=name_of)
+def test_no_dangerous_calls(path):
+    """Code from data, objects from data, shells, and TLS without its check."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = {alias.name for alias in node.names} | {getattr(node, "module", None)}
+            assert not names & {"pickle", "marshal", "shelve", "dill"}, f"line {node.lineno}"
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in ("eval", "exec", "os.system", "os.popen", "yaml.load"), f"line {node.lineno}: {called}"
+            given = {each.arg: ast.unparse(each.value) for each in node.keywords}
+            assert given.get("shell") != "True" and given.get("verify") != "False", f"line {node.lineno}"
+        if isinstance(node, ast.Attribute):
+            assert node.attr not in ("CERT_NONE", "_create_unverified_context"), f"line {node.lineno}"
+
+
+@pytest.mark.parametrize("path", files("src/**/*.py"), ids=name_of)
 def test_files_have_a_maximum_length(path):
     assert len(path.read_text().splitlines()) <= LINES_MAX
 

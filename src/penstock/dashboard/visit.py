@@ -106,10 +106,8 @@ class Visit:
 
     def page(self, template: str, status: int = 200, **context: Any) -> Page:
         theme = self._cookies.get("penstock_theme", "")
-        shell = "fragment.html" if self.is_fragment else "layout.html"
-        text = render(
-            template, visit=self, shell=shell, theme=theme if theme in ("light", "dark") else "", **context
-        )  # fmt: skip
+        context["shell"] = "fragment.html" if self.is_fragment else "layout.html"
+        text = render(template, visit=self, theme=theme if theme in ("light", "dark") else "", **context)
         return self.sent(Page(status, text.encode("utf-8", "replace")))
 
     def sent(self, page: Page) -> Page:

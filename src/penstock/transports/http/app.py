@@ -47,6 +47,8 @@ LIMITS = frozenset(("rate_limited", "queue_full", "disk_full"))
 OPEN = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("POST", "/v1/session")})
 """The operations that need no credential: the probe, and the login."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+ENDS_ITSELF = frozenset({"logout", "change_password"})
+"""Operations that end the session of their own request, and are answered all the same."""
 SERVER_OPERATIONS: dict[str, str | None] = {
     "metrics": "metrics", "connections": "metrics", "storage": "metrics", "audit": "audit.read",
     "log_levels": "cluster.admin", "set_log_levels": "cluster.admin", "verify_audit": "audit.read",
@@ -160,7 +162,10 @@ class HttpApp:
         request.pending = outcome
         outcome.deliver(partial(self._deliver, request, send))
         self.edge.broker.commit_now()
-        if self.auth is not None and request.principal is not None and not outcome.done():
+        if (
+            self.auth is not None and request.principal is not None and not outcome.done()
+            and request.operation not in ENDS_ITSELF
+        ):  # fmt: skip
             self._follow(self.auth, request.principal, request, outcome, send)
 
     def authenticate(self, request: Request, credential: str | None = None, *, cookies: bool = False) -> Principal:
