@@ -20,7 +20,7 @@ STEP_CHUNKS = 1_000
 """Chunks of one queue that are looked at in one step."""
 
 
-class Owned(NamedTuple):
+class OwnedChunk(NamedTuple):
     """A chunk and its owner."""
 
     queue: Queue
@@ -33,9 +33,9 @@ class Owned(NamedTuple):
         return encoded_bytes(len(self.chunk), len(self.chunk.texts))
 
 
-def chunks_of(queue: Queue) -> list[Owned]:
+def chunks_of(queue: Queue) -> list[OwnedChunk]:
     return [
-        Owned(queue, number, group, chunk)
+        OwnedChunk(queue, number, group, chunk)
         for number, partition in queue.partitions.used()
         for group in partition.dead.groups()
         for chunk in partition.dead.order(group).chunks
@@ -59,7 +59,7 @@ class StoredLetters:
 
     async def store(self, shard: Shard) -> None:
         sparse = await self._sparse(shard)
-        batch: list[Owned] = []
+        batch: list[OwnedChunk] = []
         size = 0
         async for owned in self._chunks(shard):
             stored = owned.chunk.stored
@@ -72,7 +72,7 @@ class StoredLetters:
         if batch:
             await self._write(batch)
 
-    async def _chunks(self, shard: Shard) -> AsyncIterator[Owned]:
+    async def _chunks(self, shard: Shard) -> AsyncIterator[OwnedChunk]:
         """Of all queues. The event loop runs from time to time, so chunks may change meanwhile."""
         for count, queue in enumerate(list(shard.queues.values()), 1):
             for number, owned in enumerate(chunks_of(queue), 1):
@@ -89,7 +89,7 @@ class StoredLetters:
                 used[stored.blob] = used.get(stored.blob, 0) + owned.bytes
         return set(sparse_blobs(used, await blob_sizes(self._writer.journal, "letters"))) if used else set()
 
-    async def _write(self, batch: list[Owned]) -> None:
+    async def _write(self, batch: list[OwnedChunk]) -> None:
         """Chunks that change or go meanwhile stay as they are: nothing names what was written of them."""
         data, changes, parts = [], [], []
         for owned in batch:
