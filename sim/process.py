@@ -147,7 +147,11 @@ class Process:
 
     def _on_trouble(self, trouble: str) -> None:
         """Problems that the broker survives: all but a full disk, and a hold that spans too much, are bugs."""
-        if "disk full" not in trouble and not trouble.startswith(("hold ", "upkeep waits for the store")):
+        if (
+            "disk full" not in trouble
+            and not trouble.startswith(("hold ", "upkeep waits for the store"))
+            and ("the store cannot be read now" not in trouble)
+        ):
             self._report(Violation("I11", trouble))
 
     # -- requests -----------------------------------------------------------------------------------------------------

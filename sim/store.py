@@ -2,10 +2,10 @@
 
 The store itself is the wrapped engine, with its own faults. An append whose reply is lost was stored; one whose request
 is late is stored just before the owner's next term begins, which is the last moment at which a store may accept it; one
-whose request is lost never is. An append that is answered with a warning is on the primary and not on the standby: it is
-stored if the standby receives it before the next term begins, and gone after a failover.
+whose request is lost never is. An append that is answered with a warning is on the primary and not on the standby: it
+is stored if the standby receives it before the next term begins, and gone after a failover.
 
-A delete whose request is late removes the blobs at any later moment, also after the next process has begun. A frame that
+A put or a delete whose request is late is done at any later moment, also after the next process has begun. A frame that
 a killed process had sent is stored at any later moment, if its index is free.
 """
 
@@ -54,6 +54,8 @@ class Link:
         self._broken = 0
         self.head: Head | None = None
         self.late_deletes: list[list[str]] = []
+        self.late_puts: list[tuple[int, str, list[Buffer]]] = []
+        """Term, name and parts of blobs."""
         self.late_frames: list[int] = []
         """Indexes of frames that killed processes had sent."""
         self.first_frames: set[int] = set()
@@ -84,6 +86,8 @@ class RemoteJournal:
         self._clock = clock
         self._rng = link.rng
         self._late: tuple[int, Sequence[Buffer]] | None = None
+        self._recovered = False
+        """A process whose store cannot be reached while it recovers ends, and is started again."""
         self._unresolved = False
         self._found: Tail | None = None
         """The last frame before the frames with which this owner began its new terms."""
@@ -105,13 +109,14 @@ class RemoteJournal:
 
     async def fetch(self, places: Sequence[Place]) -> list[bytes]:
         await asyncio.sleep(self._rng.choice((0.0, READ_S)))
-        if self._link.fault() is not None:
+        if self._recovered and self._link.fault() is not None:
             raise StoreUnavailable("the store cannot be reached")
         return await self._inner.fetch(places)
 
     async def append(self, index: int, parts: Sequence[Buffer]) -> int:
         if self._unresolved:
             raise Violation("I10", f"frame {index} is appended while the outcome of another append is unknown")
+        self._recovered = True
         fault = self._link.fault()
         if fault == "unavailable":
             raise StoreUnavailable("the store cannot be reached")
@@ -178,11 +183,23 @@ class RemoteJournal:
 
     async def put_blobs(self, blobs: Sequence[tuple[str, Sequence[Buffer]]]) -> None:
         fault = self._meet()
-        await self._inner.put_blobs(blobs)
-        for names in self._link.late_deletes:
-            await self._inner.delete_blobs(names)
+        if fault == "late_request":
+            self._link.late_puts += [(self.term, name, list(parts)) for name, parts in blobs]
+        else:
+            await self._inner.put_blobs(blobs)
+        await self._let_late_requests_arrive()
         if fault is not None:
             raise Ambiguous("the connection to the store was lost")
+
+    async def _let_late_requests_arrive(self) -> None:
+        """Puts of earlier terms, and deletes."""
+        due = self._rng.random() < LATE_ARRIVES
+        for late in [late for late in self._link.late_puts if late[0] < self.term and due]:
+            self._link.late_puts.remove(late)
+            await self._inner.delete_blobs([late[1]])
+            await self._inner.put_blobs([late[1:]])
+        for names in self._link.late_deletes:
+            await self._inner.delete_blobs(names)
 
     async def delete_blobs(self, names: Sequence[str]) -> None:
         fault = self._meet()

@@ -39,7 +39,7 @@ def hunt(name: str, seeds: Sequence[int], minutes: float) -> Find | None:
         tree = Path(folder)
         plant(name, tree)
         for at in range(0, len(seeds), BATCH):
-            find = _run(tree, seeds[at : at + BATCH], minutes)
+            find = _run(tree, seeds[at : at + BATCH], minutes, name.partition("_")[0] == "shards")
             if find is not None:
                 return find
     return None
@@ -79,11 +79,12 @@ def _link(folder: Path, copy: Path, left_out: set[Path]) -> None:
                 (copy / "__pycache__" / compiled.name).symlink_to(compiled)
 
 
-def _run(tree: Path, seeds: Sequence[int], minutes: float) -> Find | None:
+def _run(tree: Path, seeds: Sequence[int], minutes: float, sharded: bool) -> Find | None:
+    world, call = ("shards", "run(seed)") if sharded else ("world", "run(seed, float(sys.argv[1])).violation")
     script = (
-        "import sys\nfrom sim.world import run\n"
+        f"import sys\nfrom sim.{world} import run\n"
         "for seed in map(int, sys.argv[2:]):\n"
-        "    violation = run(seed, float(sys.argv[1])).violation\n"
+        f"    violation = {call}\n"
         "    if violation is not None:\n"
         "        print(seed, violation)\n        break\n"
     )

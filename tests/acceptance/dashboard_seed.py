@@ -9,7 +9,7 @@ from pathlib import Path
 
 from http_server import Server
 
-from penstock.broker.series_block import Block
+from penstock.broker.series_block import SeriesBlock
 from penstock.server.series_files import SeriesFiles
 
 ERRORS = (
@@ -60,7 +60,7 @@ def write_history(data_dir: Path) -> None:
     data_dir.mkdir(exist_ok=True)
     files, whole = SeriesFiles(data_dir / "series"), {}
     for start in range((now - 1440) // 60 * 60, now + 1, 60):
-        block = Block(start, 1, 60)
+        block = SeriesBlock(start, 1, 60)
         for minute in range(start, min(start + 60, now)):
             whole[minute] = [0] * 9
             waits = [0, 0, 0, 0, 0, 0]

@@ -160,6 +160,17 @@ def test_weight_of_the_pages_is_bounded(pages):
         assert b"<script>" not in text and b" style=" not in text and b" onclick=" not in text
 
 
+@pytest.mark.parametrize("path", ["/", ORDERS])
+def test_page_with_charts_is_light_on_the_wire(pages, path):
+    page = pages.open(path)
+    page.wait_for_selector(".chart canvas")
+    page.wait_for_load_state("networkidle")
+    entries = "[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]"
+    assert page.evaluate(f"{entries}.reduce((sum, each) => sum + each.transferSize, 0)") <= 200 * 1024
+    assert page.evaluate(f"{entries}.filter(each => each.name.includes('/v1/series')).length") == 1
+    page.close()
+
+
 def test_front_page_is_json_for_programs(pages):
     answer = pages.server.ask("GET", "/")
     assert answer.json["name"] == "penstock"

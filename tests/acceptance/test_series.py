@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+
 import pytest
 from http_server import Server, running
 
@@ -26,6 +29,15 @@ def test_history_survives_a_restart(tmp_path):
         assert total(second, "?queue=unknown", "published") == 0
 
 
+def test_some_series_are_read_compressed(tmp_path):
+    with running(tmp_path / "data", "--store", "memory:") as server:
+        plain = server.ask("GET", "/v1/series?columns=depth,acked")
+        assert list(plain.json["series"]) == ["depth", "acked"]
+        packed = server.ask("GET", "/v1/series?columns=depth,acked", accept_encoding="gzip")
+        assert packed.headers["content-encoding"] == "gzip" and len(packed.body) < len(plain.body) / 5
+        assert list(json.loads(gzip.decompress(packed.body))["series"]) == ["depth", "acked"]
+
+
 def test_damaged_history_does_not_keep_the_server_from_starting(tmp_path):
     first = Server(tmp_path / "data")
     first.publish("orders", 1)
@@ -37,7 +49,18 @@ def test_damaged_history_does_not_keep_the_server_from_starting(tmp_path):
         assert "series_damaged" in second.log()
 
 
-@pytest.mark.parametrize("query", ["?group=default", "?from_ms=2&until_ms=1", "?from_ms=-1", "?queue=/", "?step=1"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?group=default",
+        "?from_ms=2&until_ms=1",
+        "?from_ms=-1",
+        "?queue=/",
+        "?step=1",
+        "?columns=depth,nothing",
+        "?columns=",
+    ],
+)
 def test_invalid_query_is_refused(tmp_path_factory, query):
     with running(tmp_path_factory.mktemp("series") / "data", "--store", "memory:") as server:
         answer = server.ask("GET", f"/v1/series{query}")

@@ -9,7 +9,7 @@ written every few minutes without a sync, and a damaged one is left out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from penstock.broker.series_block import (
@@ -19,8 +19,8 @@ from penstock.broker.series_block import (
     SUMS,
     UNKNOWN,
     BadBlock,
-    Block,
     KeyRows,
+    SeriesBlock,
     SeriesRow,
     StoredBlock,
 )
@@ -76,7 +76,7 @@ class Series:
         self._stats = stats
         self._store: BlockStore = MemoryBlocks()
         self._hour = self._new_hour(view.now_ms() // MINUTE_MS)
-        self._before: Block | None = None
+        self._before: SeriesBlock | None = None
         self._seen: dict[str, tuple[int, ...]] = {}
         """Key -> the counters that its last row included."""
         self._task: asyncio.Task[None] | None = None
@@ -171,8 +171,8 @@ class Series:
 
     # -- blocks -------------------------------------------------------------------------------------------------------
 
-    def _new_hour(self, minute: int) -> Block:
-        return Block(minute // HOUR * HOUR, 1, HOUR)
+    def _new_hour(self, minute: int) -> SeriesBlock:
+        return SeriesBlock(minute // HOUR * HOUR, 1, HOUR)
 
     async def _turn(self, minute: int) -> None:
         """Begin the hour of this minute."""
@@ -183,11 +183,11 @@ class Series:
         await asyncio.to_thread(self._add_to_day, ended)
         await asyncio.to_thread(self._expire, minute)
 
-    async def _save(self, block: Block) -> None:
+    async def _save(self, block: SeriesBlock) -> None:
         encoded = await asyncio.to_thread(block.encode)
         await asyncio.to_thread(self._store.save, _hour_name(block.start), encoded)
 
-    def _open(self, name: str) -> Block | None:
+    def _open(self, name: str) -> SeriesBlock | None:
         stored = self._load(name)
         try:
             return None if stored is None else stored.open()
@@ -203,9 +203,9 @@ class Series:
             _log.warning("series_damaged", block=name, reason=str(error))
             return None
 
-    def _add_to_day(self, hour: Block) -> None:
+    def _add_to_day(self, hour: SeriesBlock) -> None:
         start = hour.start // DAY * DAY
-        day = self._open(_day_name(start)) or Block(start, COARSE, DAY // COARSE)
+        day = self._open(_day_name(start)) or SeriesBlock(start, COARSE, DAY // COARSE)
         for key in hour.keys:
             for row in hour.rows(key):
                 day.put(key, row.minute, row.values)
@@ -220,14 +220,14 @@ class Series:
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    async def read(self, key: str, first_ms: int, last_ms: int) -> dict[str, Any]:
+    async def read(self, key: str, first_ms: int, last_ms: int, columns: Sequence[str] = COLUMNS) -> dict[str, Any]:
         """The series of a key between two times: at most `POINTS_MAX` steps, in minutes if they are kept."""
         now, first, last = self._view.now_ms() // MINUTE_MS, first_ms // MINUTE_MS, last_ms // MINUTE_MS
         fine = first >= now - HOURS_KEPT * HOUR
         wanted = (last - first) // POINTS_MAX + 1
         step = next((each for each in _STEPS if each >= max(wanted, 1 if fine else COARSE)), _STEPS[-1])
         first = max(first // step * step, last - step * POINTS_MAX)
-        block = Block(first, step, (last - first) // step + 1)
+        block = SeriesBlock(first, step, (last - first) // step + 1)
         size, count = (HOUR, "m") if fine else (DAY, "d")
         in_memory = [each for each in (self._before, self._hour) if each is not None]
         stored = {each.start for each in in_memory} if fine else set()
@@ -242,7 +242,7 @@ class Series:
         return {
             "step_ms": step * MINUTE_MS,
             "at_ms": [(first + at * step) * MINUTE_MS for at in range(block.count)],
-            "series": {name: _values(rows, column, block.count) for column, name in enumerate(COLUMNS)},
+            "series": {name: _values(rows, COLUMNS.index(name), block.count) for name in columns},
         }
 
     def recent(self, key: str, column: str = "published") -> list[int]:
@@ -264,13 +264,15 @@ class Series:
                 _log.warning("series_damaged", block=name, reason=str(error))
 
 
-def _put_within(block: Block, row: SeriesRow) -> None:
+def _put_within(block: SeriesBlock, row: SeriesRow) -> None:
     if block.start <= row.minute < block.start + block.count * block.step:
         block.put("", row.minute, row.values)
 
 
 def _values(rows: KeyRows, column: int, count: int) -> list[int | None]:
     """The values of a column, None where nothing was recorded."""
+    if not rows.known:
+        return [None] * count
     values = (rows.cell(column, at) if rows.known >> at & 1 else UNKNOWN for at in range(count))
     return [None if value == UNKNOWN else value for value in values]
 

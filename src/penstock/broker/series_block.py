@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.runtime.latencies import NONE
+from penstock.wire import series as wire
 
 MAGIC = b"PSR2"
 MAGIC_V1 = b"PSR1"
@@ -27,6 +28,7 @@ LATENCIES = (
     "delivery_p50_ms", "delivery_p95_ms", "delivery_p99_ms", "ack_p50_ms", "ack_p95_ms", "ack_p99_ms",
 )  # fmt: skip
 COLUMNS = (*SUMS, *GAUGES, *LATENCIES)
+assert wire.COLUMNS == COLUMNS
 """Sums count messages within a step; gauges are the state at its end; latencies are percentiles of the step, unknown if
 nothing was delivered or acked in it. Of steps that were merged, gauges and latencies are the largest."""
 WIDTH = len(COLUMNS)
@@ -94,7 +96,7 @@ class KeyRows:
         return (at for at in range(self._count) if self.known >> at & 1)
 
 
-class Block:
+class SeriesBlock:
     """`count` steps of `step` minutes each, from the minute `start` on."""
 
     def __init__(self, start: int, step: int, count: int):
@@ -154,13 +156,13 @@ class StoredBlock:
         """Raises BadBlock."""
         place = self._index.keys.get(key)
         if place is not None:
-            block = Block(self._index.start, self._index.step, self._index.count)
+            block = SeriesBlock(self._index.start, self._index.step, self._index.count)
             block.keys[key] = self._decode(*place)
             yield from block.rows(key)
 
-    def open(self) -> Block:
+    def open(self) -> SeriesBlock:
         """The block with all its values, to be continued. Raises BadBlock."""
-        block = Block(self._index.start, self._index.step, self._index.count)
+        block = SeriesBlock(self._index.start, self._index.step, self._index.count)
         block.keys = {key: self._decode(*place) for key, place in self._index.keys.items()}
         return block
 

@@ -106,6 +106,11 @@ _BOUNDS: tuple[tuple[str, int, int], ...] = (
 )
 
 
+def shared(config: QueueConfig) -> QueueConfig:
+    """Equal settings: thousands of queues with the default ones share them in memory."""
+    return DEFAULT if config == DEFAULT else config
+
+
 def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueConfig:
     """`base` with these values changed; refuses what is unknown, out of bounds or not supported, by its name."""
     before = msgspec.to_builtins(base)

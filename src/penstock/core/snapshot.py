@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.core.config import QueueConfig
+from penstock.core.config import QueueConfig, shared
 from penstock.core.offsets.agenda import Agenda, Chunk, Read, unread
 from penstock.core.offsets.bits import OffsetBits
 from penstock.core.offsets.ranges import CrumblingSet, RangeSet
@@ -189,7 +189,7 @@ def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, A
 
 
 def _load_queue(shard: Shard, entry: dict[str, Any], read: ReadStored) -> Queue:
-    config = msgspec.convert(entry["config"], QueueConfig)
+    config = shared(msgspec.convert(entry["config"], QueueConfig))
     queue = Queue(entry["number"], entry["path"], config, entry.get("routing", RENDEZVOUS))
     for number, name in entry["groups"]:
         queue.groups[name] = number

@@ -43,6 +43,8 @@ CHANGE_PIECES = 2_000
 """Pieces of the log picked out, or taken out of its index, in one step."""
 SEGMENT_PIECES_MAX = 8_000
 """Pieces whose messages go into one segment: they lie side by side, which makes them cheap to take out."""
+SEGMENT_PARTS_MAX = 256
+"""Partitions that share one segment."""
 PART_BYTES = 256 * limits.KIB
 """Bytes of a blob that are put together and checksummed in one step."""
 TRAIT_OFFSETS = 1 << 12
@@ -101,13 +103,15 @@ class Sealer:
         """The log that the current round works on."""
         self._parts: list[_Part] = []
         """Of the next segment that several partitions share."""
+        self._shared_bytes = 0
+        """Of these parts."""
         self.segment_bytes = 0
         """Bytes in all segments on the disk."""
 
     def begin(self) -> None:
         """A round begins, with the log as it is now."""
         self._log = self._loop.log
-        self._parts = []
+        self._parts, self._shared_bytes = [], 0
         self._pace.begin()
 
     def check_log(self) -> None:
@@ -309,12 +313,12 @@ class Sealer:
             await self._write_segment([part])
             return
         self._parts.append(part)
-        pieces = sum([len(each.moved) for each in self._parts])
-        if sum([each.size for each in self._parts]) >= SEGMENT_BYTES_MAX or pieces >= SEGMENT_PIECES_MAX:
+        self._shared_bytes += part.size
+        if self._shared_bytes >= SEGMENT_BYTES_MAX or len(self._parts) >= SEGMENT_PARTS_MAX:
             await self._write_shared()
 
     async def _write_shared(self) -> None:
-        parts, self._parts = self._parts, []
+        parts, self._parts, self._shared_bytes = self._parts, [], 0
         if parts:
             await self._write_segment(parts)
 

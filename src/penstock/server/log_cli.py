@@ -20,7 +20,7 @@ def show_levels(remote: Remote) -> Any:
 
     Example: penstock logs
     """
-    return remote.get("/v1/logs")
+    return remote.ask("log_levels")
 
 
 @logs.command("set")
@@ -42,5 +42,4 @@ def set_levels(
         if not equals:
             raise typer.BadParameter(f"{text!r} is not CATEGORY=LEVEL, like requests=info")
         given[category] = level
-    body = {"levels": given, **({} if per_s is None else {"requests_per_s": per_s})}
-    return remote.call("PUT", "/v1/logs", body=body)
+    return remote.ask("set_log_levels", levels=given, requests_per_s=per_s)

@@ -66,7 +66,7 @@ def _watch(remote: Remote, console: Console, sort: str, search: str, interval: f
 def _screen(remote: Remote, sort: str, search: str, rows: int, width: int) -> Group:
     summary = remote.ask("summary")
     table = remote.ask("queue_table", sort=sort, search=search or None, limit=rows)
-    return Group(_head(remote.url, summary, table["sum"]["rates"]), "", _rows(table["queues"], width))
+    return Group(_head(remote.shown_url, summary, table["sum"]["rates"]), "", _rows(table["queues"], width))
 
 
 def _head(url: str, summary: dict[str, Any], rates: dict[str, float]) -> Text:

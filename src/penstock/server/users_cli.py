@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
-from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, Url, errors_in_one_line, show
+from penstock.server.terminal import remote_command
 
 USERS = Listing("users", ("email", "role", "sessions", "created_at_ms", "changed_at_ms", "creator"))
 
@@ -37,59 +37,53 @@ users = typer.Typer(
 
 
 @users.command()
-def add(email: EmailArgument, role: RoleOption, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+@remote_command()
+def add(remote: Remote, email: EmailArgument, role: RoleOption) -> Any:
     """Add a person. The password is asked for, or read from standard input: never an option, which others could see.
 
     Example: penstock users add ada@example.com --role operator
     """
-    asked = {"email": email, "role": role.value, "password": _password()}
-    with errors_in_one_line():
-        show(Remote(url).call("POST", "/v1/users", body=asked), output)
+    return remote.ask("add_user", email=email, role=role.value, password=_password())
 
 
 @users.command("list")
-def list_users(output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+@remote_command(USERS)
+def list_users(remote: Remote) -> Any:
     """List the people, their roles and their open sessions.
 
     Example: penstock users list
     """
-    with errors_in_one_line():
-        show(Remote(url).get("/v1/users"), output, USERS)
+    return remote.ask("list_users")
 
 
 @users.command()
-def role(
-    email: EmailArgument,
-    role: Annotated[Role, typer.Argument(help="The new role.")],
-    output: OutputOption = Output.table,
-    url: Url = URL_DEFAULT,
-) -> None:
+@remote_command()
+def role(remote: Remote, email: EmailArgument, role: Annotated[Role, typer.Argument(help="The new role.")]) -> Any:
     """Give a person another role, and end their sessions.
 
     Example: penstock users role ada@example.com viewer
     """
-    with errors_in_one_line():
-        show(Remote(url).call("PATCH", f"/v1/users/{email}", body={"role": role.value}), output)
+    return remote.ask("change_user", email=email, role=role.value)
 
 
 @users.command()
-def password(email: EmailArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+@remote_command()
+def password(remote: Remote, email: EmailArgument) -> Any:
     """Give a person another password, and end their sessions.
 
     Example: penstock users password ada@example.com
     """
-    with errors_in_one_line():
-        show(Remote(url).call("PATCH", f"/v1/users/{email}", body={"password": _password()}), output)
+    return remote.ask("change_user", email=email, password=_password())
 
 
 @users.command()
-def remove(email: EmailArgument, output: OutputOption = Output.table, url: Url = URL_DEFAULT) -> None:
+@remote_command()
+def remove(remote: Remote, email: EmailArgument) -> Any:
     """Remove a person, and end their sessions.
 
     Example: penstock users remove ada@example.com
     """
-    with errors_in_one_line():
-        show(Remote(url).call("DELETE", f"/v1/users/{email}"), output)
+    return remote.ask("remove_user", email=email)
 
 
 def _password() -> str:

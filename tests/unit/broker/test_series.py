@@ -9,7 +9,7 @@ from sys import getsizeof
 import pytest
 
 from penstock.broker.series import DAY, HOUR, MINUTE_MS, Series, group_key
-from penstock.broker.series_block import COLUMNS, NO_LATENCIES, BadBlock, Block, StoredBlock
+from penstock.broker.series_block import COLUMNS, NO_LATENCIES, BadBlock, SeriesBlock, StoredBlock
 from penstock.runtime.latencies import Latencies
 
 START = 29_916_800 // DAY * DAY
@@ -179,7 +179,7 @@ def test_damaged_block_is_left_out(damage):
 
 def test_block_has_the_values_that_were_put():
     dice = random.Random(2)
-    block = Block(START, 1, HOUR)
+    block = SeriesBlock(START, 1, HOUR)
     rows = {minute: tuple(dice.randrange(2**40) for _ in COLUMNS) for minute in range(START, START + HOUR, 3)}
     for minute, values in rows.items():
         block.put("a/b/c", minute, values)
@@ -193,7 +193,7 @@ def test_block_has_the_values_that_were_put():
 
 def test_space_of_500_busy_queues_and_their_groups_is_bounded():
     dice = random.Random(3)
-    hour, day = Block(START, 1, HOUR), Block(START, 10, DAY // 10)
+    hour, day = SeriesBlock(START, 1, HOUR), SeriesBlock(START, 10, DAY // 10)
     for number in range(500):
         rate, depth = dice.randrange(5_000), dice.randrange(100_000)
         for block, step in ((hour, 1), (day, 10)):
@@ -217,7 +217,7 @@ def _bytes(rows) -> int:
 
 
 def test_column_that_outgrows_four_bytes_keeps_its_values():
-    block = Block(START, 1, HOUR)
+    block = SeriesBlock(START, 1, HOUR)
     for at, depth in enumerate((5, 2**31, 7)):
         block.put("q", START + at, (0, 0, 0, 0, depth, 0, 0, 0, 0, *NO_LATENCIES))
     assert [row.values[4] for row in StoredBlock(block.encode()).rows("q")] == [5, 2**31, 7]

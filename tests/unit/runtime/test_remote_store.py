@@ -13,17 +13,17 @@ from penstock.errors import Unavailable
 from penstock.ids import parse_queue
 from penstock.testing.clock import ManualClock
 from penstock.testing.inprocess import in_process
-from sim.store import Fault, RemoteEngine
+from sim.store import Fault, Link, RemoteEngine
 
 ORDERS = parse_queue("orders")
 
 
-class ScriptedLink:
+class ScriptedLink(Link):
     """Meets these faults, one per call of the store, and then none."""
 
     def __init__(self) -> None:
         self.faults: list[Fault | None] = []
-        self.rng = Random(1)
+        super().__init__(Random(1))
 
     def fault(self) -> Fault | None:
         return self.faults.pop(0) if self.faults else None

@@ -328,6 +328,10 @@ def test_settings_are_json_names_of_choices_or_durations(texts, settings):
     assert parse_settings(texts) == settings
 
 
+def test_shown_url_of_a_server_has_no_key():
+    assert Remote("http://secret-key@broker:7400").shown_url == "http://broker:7400"
+
+
 def test_names_are_completed_as_people_type_them(monkeypatch):
     paths = ["default/default/orders", "default/mail/orders", "shop/default/mail", "shop/mail/high"]
     monkeypatch.setattr(Remote, "ask", lambda *_args, **_fields: {"queues": [{"queue": path} for path in paths]})

@@ -17,7 +17,7 @@ from penstock import limits
 from penstock.batch import layout
 from penstock.core import records
 from penstock.core.apply import groups, holds, keys, readers, rebalancing, redriven, schedules, users, webhooks
-from penstock.core.config import QueueConfig, same_order
+from penstock.core.config import QueueConfig, same_order, shared
 from penstock.core.offsets.ranges import RangeSet, drop_range, pairs
 from penstock.core.order.dispatcher_adapter import follow_settings
 from penstock.core.rebuild import rebuild_queue
@@ -55,7 +55,7 @@ def _opened(shard: Shard, record: records.Opened) -> None:
 def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
     queue = shard.queues.get(record.queue)
     if queue is None:
-        shard.queues[record.queue] = Queue(record.queue, record.path, record.config, record.routing)
+        shard.queues[record.queue] = Queue(record.queue, record.path, shared(record.config), record.routing)
         shard.paths[record.path] = record.queue
         shard.next_queue = record.queue + 1
         return

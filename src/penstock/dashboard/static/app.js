@@ -129,12 +129,18 @@ const color = (name) => {
   return found;
 };
 async function load(url) {
-  const reply = await fetch(url);
-  return reply.ok ? reply.json() : null;
+  const reply = await fetch(url).catch(() => null);
+  return reply?.ok ? reply.json() : null;
 }
 async function drawCharts() {
+  // Charts of the same queue share one call, for the series that they show.
+  const columns = new Map();
+  for (const { dataset } of all(".chart[data-url]")) {
+    columns.set(dataset.url, [...(columns.get(dataset.url) || []), ...dataset.lines.split(" ").map((line) => line.split(":")[0])]);
+  }
+  const replies = new Map([...columns].map(([url, names]) => [url, load(`${url}${url.includes("?") ? "&" : "?"}columns=${names.join(",")}`)]));
   for (const place of all(".chart")) {
-    const found = place.dataset.json ? JSON.parse(place.dataset.json) : await load(place.dataset.url);
+    const found = place.dataset.json ? JSON.parse(place.dataset.json) : await replies.get(place.dataset.url);
     if (!found) continue;
     const lines = place.dataset.lines.split(" ").map((line) => line.split(":"));
     const per = place.dataset.per === "second" ? found.step_ms / 1000 : 1;

@@ -48,10 +48,10 @@ _RATES = ("published_per_s", "delivered_per_s", "acked_per_s")
 
 
 async def _rows(edge: Edge) -> list[QueueRow]:
-    """By name; not older than `KEPT_MS`."""
+    """By name; not older than `KEPT_MS`, and with the queues that were just created."""
     now_ms = edge.clock.now_ms()
     kept = edge.queue_rows
-    if kept is None or not 0 <= now_ms - kept[0] < KEPT_MS:
+    if kept is None or not 0 <= now_ms - kept[0] < KEPT_MS or len(kept[1]) != len(edge.broker.queues.paths()):
         kept = edge.queue_rows = now_ms, await edge.broker.stats.rows()
     return kept[1]
 
