@@ -453,6 +453,47 @@ def test_client_certificate_is_the_key_of_its_name(tmp_path):
         channel.close()
 
 
+def revocation_list(ca: Path, *, revoked: Path, until_days: int = 9) -> bytes:
+    """A list of the CA that names one client certificate."""
+    key = load_pem_private_key((ca / "ca.key").read_bytes(), None)
+    issuer = x509.load_pem_x509_certificate((ca / "ca.pem").read_bytes())
+    serial = x509.load_pem_x509_certificate((revoked / "client.pem").read_bytes()).serial_number
+    now = datetime.datetime.now(datetime.UTC)
+    entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(issuer.subject)
+        .last_update(now - datetime.timedelta(days=30))
+        .next_update(now + datetime.timedelta(days=until_days))
+        .add_revoked_certificate(entry)
+    )
+    return builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
+
+
+def test_revoked_client_certificate_is_refused(tmp_path):
+    ours = tmp_path / "tls"
+    make_certificates(ours, ["localhost", "127.0.0.1"], CLIENT)
+    common_name_only(tmp_path / "good", ours, alternative=True)
+    (tmp_path / "crl.pem").write_bytes(revocation_list(ours, revoked=ours))
+    flags = tls_flags(ours, "--tls-client-ca", str(ours / "ca.pem"), "--tls-client-crl", str(tmp_path / "crl.pem"))
+    with running(tmp_path / "data", "--auth", "keys", *flags) as server:
+        key = (tmp_path / "data" / "bootstrap.key").read_text().strip()
+        assert get(server, trusting(ours, tmp_path / "good"), "/v1/queues", x_api_key=key) == 200
+        with pytest.raises((ssl.SSLError, OSError, http.client.HTTPException)):
+            get(server, trusting(ours, ours), "/v1/queues", x_api_key=key)
+        for directory, code in ((tmp_path / "good", None), (ours, grpc.StatusCode.UNAUTHENTICATED)):
+            files = [(directory / name).read_bytes() for name in ("client.key", "client.pem")]
+            credentials = grpc.ssl_channel_credentials((ours / "ca.pem").read_bytes(), *files)
+            with grpc.secure_channel(f"localhost:{server.grpc.rpartition(':')[2]}", credentials) as channel:
+                found = None
+                try:
+                    asked = pb.ListQueuesRequest()
+                    stubs.BrokerStub(channel).ListQueues(asked, metadata=(("x-api-key", key),), timeout=20)
+                except grpc.RpcError as error:
+                    found = error.code()
+                assert found is code
+
+
 def test_unusable_certificates_are_refused_at_the_start(tmp_path):
     make_certificates(tmp_path / "a", ["localhost"], CLIENT)
     make_certificates(tmp_path / "b", ["localhost"], CLIENT)
