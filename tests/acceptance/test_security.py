@@ -13,6 +13,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -202,6 +203,54 @@ def test_websocket_takes_a_header_or_a_subprotocol_and_no_query(guarded):
         pass
     with pytest.raises(InvalidStatus), connect(f"ws://127.0.0.1:{guarded.port}/v1/ws?token={key}", proxy=None):
         pass
+
+
+def test_ticket_opens_one_websocket(guarded):
+    made = guarded.ask("POST", "/v1/tickets", x_api_key=guarded.key)
+    assert made.status == 201
+    url = f"ws://127.0.0.1:{guarded.port}/v1/ws?ticket={made.json['ticket']}"
+    with connect(url, proxy=None) as opened:
+        assert json.loads(opened.recv())["type"] == "hello"
+    with pytest.raises(InvalidStatus) as used, connect(url, proxy=None):
+        pass
+    assert used.value.response.status_code == 401
+    for name in ("token", "access_token", "key", "ticket"):
+        target = f"ws://127.0.0.1:{guarded.port}/v1/ws?{name}={guarded.key}"
+        with pytest.raises(InvalidStatus) as refused, connect(target, proxy=None):
+            pass
+        assert refused.value.response.status_code == 401
+        assert b"/v1/tickets" in refused.value.response.body
+
+
+def test_websocket_is_renewed_with_a_newer_token_of_the_same_subject(guarded):
+    now = int(time.time())
+    short = tokens.signed(iat=now - 60, exp=now + 4)
+    with web_socket(guarded, authorization=f"Bearer {short}") as opened:
+        others = (tokens.signed(sub="another"), tokens.signed(scope="publish:shop/*"), tokens.signed(tokens.STRANGER))
+        for refused in (*others, guarded.key):
+            opened.send(json.dumps({"type": "renew", "id": 1, "credential": refused}))
+            assert json.loads(opened.recv())["error"]["code"] in ("forbidden", "unauthenticated", "rate_limited")
+        opened.send(json.dumps({"type": "renew", "id": 2, "credential": tokens.signed(exp=now + 200)}))
+        renewed = json.loads(opened.recv())
+        assert renewed["type"] == "renewed" and renewed["expires_at_ms"] == (now + 200) * 1000
+        guarded.wait_until(lambda: time.time() > now + 6, timeout=20)
+        opened.send(json.dumps({"type": "ping", "id": 3}))
+        assert json.loads(opened.recv())["type"] == "pong"
+    ending = tokens.signed(iat=now - 60, exp=int(time.time()) + 2)
+    with web_socket(guarded, authorization=f"Bearer {ending}") as opened:
+        with pytest.raises(ConnectionClosed) as closed:
+            opened.recv(timeout=20)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 4001
+
+
+def test_grpc_stream_is_renewed(guarded):
+    now = int(time.time())
+    metadata = (("authorization", f"Bearer {tokens.signed(iat=now - 60, exp=now + 200)}"),)
+    with grpc.insecure_channel(guarded.grpc) as channel:
+        credentials = (tokens.signed(exp=now + 250), tokens.signed(sub="another"))
+        asked = iter([pb.PublishStreamRequest(credential=each) for each in credentials])
+        renewed, refused = list(stubs.BrokerStub(channel).PublishStream(asked, metadata=metadata, timeout=30))
+        assert renewed.renewed.expires_at_ms == (now + 250) * 1000 and refused.error.code == "forbidden"
 
 
 def test_revocation_ends_open_streams(guarded):
@@ -402,6 +451,47 @@ def test_client_certificate_is_the_key_of_its_name(tmp_path):
         with pytest.raises(grpc.RpcError):
             stubs.BrokerStub(channel).ListQueues(pb.ListQueuesRequest(), timeout=20)
         channel.close()
+
+
+def revocation_list(ca: Path, *, revoked: Path, until_days: int = 9) -> bytes:
+    """A list of the CA that names one client certificate."""
+    key = load_pem_private_key((ca / "ca.key").read_bytes(), None)
+    issuer = x509.load_pem_x509_certificate((ca / "ca.pem").read_bytes())
+    serial = x509.load_pem_x509_certificate((revoked / "client.pem").read_bytes()).serial_number
+    now = datetime.datetime.now(datetime.UTC)
+    entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(issuer.subject)
+        .last_update(now - datetime.timedelta(days=30))
+        .next_update(now + datetime.timedelta(days=until_days))
+        .add_revoked_certificate(entry)
+    )
+    return builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
+
+
+def test_revoked_client_certificate_is_refused(tmp_path):
+    ours = tmp_path / "tls"
+    make_certificates(ours, ["localhost", "127.0.0.1"], CLIENT)
+    common_name_only(tmp_path / "good", ours, alternative=True)
+    (tmp_path / "crl.pem").write_bytes(revocation_list(ours, revoked=ours))
+    flags = tls_flags(ours, "--tls-client-ca", str(ours / "ca.pem"), "--tls-client-crl", str(tmp_path / "crl.pem"))
+    with running(tmp_path / "data", "--auth", "keys", *flags) as server:
+        key = (tmp_path / "data" / "bootstrap.key").read_text().strip()
+        assert get(server, trusting(ours, tmp_path / "good"), "/v1/queues", x_api_key=key) == 200
+        with pytest.raises((ssl.SSLError, OSError, http.client.HTTPException)):
+            get(server, trusting(ours, ours), "/v1/queues", x_api_key=key)
+        for directory, code in ((tmp_path / "good", None), (ours, grpc.StatusCode.UNAUTHENTICATED)):
+            files = [(directory / name).read_bytes() for name in ("client.key", "client.pem")]
+            credentials = grpc.ssl_channel_credentials((ours / "ca.pem").read_bytes(), *files)
+            with grpc.secure_channel(f"localhost:{server.grpc.rpartition(':')[2]}", credentials) as channel:
+                found = None
+                try:
+                    asked = pb.ListQueuesRequest()
+                    stubs.BrokerStub(channel).ListQueues(asked, metadata=(("x-api-key", key),), timeout=20)
+                except grpc.RpcError as error:
+                    found = error.code()
+                assert found is code
 
 
 def test_unusable_certificates_are_refused_at_the_start(tmp_path):

@@ -13,7 +13,7 @@ from penstock.broker.outstanding import OutstandingLeases
 from penstock.broker.types import DeliveredRun, LeaseReply, PublishPart, TransactReply
 from penstock.pending import PendingReply
 from penstock.security.principal import Principal
-from penstock.security.quotas import Quotas, Written, principal_name
+from penstock.security.quotas import Quotas, WrittenAmount, principal_name
 from penstock.wire.delivery import Settled
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Metering:
 
     def _writing(self, method: Method, principal: Principal) -> Method:
         def call(*arguments: Any, **options: Any) -> Any:
-            self._quotas.demand_write(principal, {arguments[0].partition("/")[0]: Written(0, 0)})
+            self._quotas.demand_write(principal, {arguments[0].partition("/")[0]: WrittenAmount(0, 0)})
             return method(*arguments, **options)
 
         return call
@@ -165,11 +165,11 @@ class Metering:
         return lambda *arguments, **options: method(*arguments, **options).then(settled)
 
 
-def _written(parts: Sequence[PublishPart]) -> dict[str, Written]:
-    found: dict[str, Written] = {}
+def _written(parts: Sequence[PublishPart]) -> dict[str, WrittenAmount]:
+    found: dict[str, WrittenAmount] = {}
     for part in parts:
         namespace = part.queue.partition("/")[0]
-        known = found.get(namespace, Written(0, 0))
+        known = found.get(namespace, WrittenAmount(0, 0))
         size = known.size + part.batch.payload_bytes()
-        found[namespace] = Written(known.messages + part.batch.count, size)
+        found[namespace] = WrittenAmount(known.messages + part.batch.count, size)
     return found

@@ -35,7 +35,7 @@ class AccessLimits(NamedTuple):
     queue_in_flight: int = 0
 
 
-class Written(NamedTuple):
+class WrittenAmount(NamedTuple):
     """Messages and bytes that a request writes to one namespace."""
 
     messages: int
@@ -77,7 +77,7 @@ class Quotas:
              bounds.namespace_bytes)
         )  # fmt: skip
 
-    def demand_write(self, principal: Principal, written: Mapping[str, Written]) -> None:
+    def demand_write(self, principal: Principal, written: Mapping[str, WrittenAmount]) -> None:
         """Count a write to namespaces, or refuse all of it."""
         bounds, name = self.bounds, principal_name(principal)
         messages = sum(each.messages for each in written.values())

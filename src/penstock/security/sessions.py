@@ -19,7 +19,7 @@ from penstock.security.secret import Secret
 TICKET_PREFIX = "pst_"
 
 
-class Session(Principal):
+class UserSession(Principal):
     """A person that has logged in. Each login is a principal of its own, so that a logout ends its streams alone."""
 
     __slots__ = ("csrf", "role", "seen_s")
@@ -32,27 +32,29 @@ class Session(Principal):
         self.seen_s = now_s
 
 
-class Sessions:
+class UserSessions:
     """The open sessions, by the hash of their cookie; the least recently used first."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[bytes, Session] = OrderedDict()
+        self._open: OrderedDict[bytes, UserSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, email: str, role: str, now_ms: int, now_s: float) -> tuple[Secret[str], Session]:
+    def begin(self, email: str, role: str, now_ms: int, now_s: float) -> tuple[Secret[str], UserSession]:
         """The value of the cookie, and the session."""
         cookie = secrets.token_urlsafe(32)
-        session = Session(email, role, now_ms + limits.SESSION_S_MAX * 1000, Secret(secrets.token_urlsafe(32)), now_s)
+        session = UserSession(
+            email, role, now_ms + limits.SESSION_S_MAX * 1000, Secret(secrets.token_urlsafe(32)), now_s
+        )
         self._open[_hash(cookie)] = session
         return Secret(cookie), session
 
-    def trim(self) -> list[Session]:
+    def trim(self) -> list[UserSession]:
         """Forget the oldest sessions above the limit."""
         return [self._open.popitem(last=False)[1] for _ in range(len(self._open) - limits.SESSIONS_MAX)]
 
-    def find(self, cookie: str, now_ms: int, now_s: float) -> Session | None:
+    def find(self, cookie: str, now_ms: int, now_s: float) -> UserSession | None:
         """None if there is no such session, or if its time is over."""
         name = _hash(cookie)
         session = self._open.get(name)
@@ -65,18 +67,18 @@ class Sessions:
     def of(self, email: str) -> int:
         return sum(session.id == email for session in self._open.values())
 
-    def end(self, ends: Callable[[Session], bool]) -> list[Session]:
+    def end(self, ends: Callable[[UserSession], bool]) -> list[UserSession]:
         """Forget the sessions for which `ends` is true, and return them."""
         ended = {name: session for name, session in self._open.items() if ends(session)}
         for name in ended:
             del self._open[name]
         return list(ended.values())
 
-    def expire(self, now_ms: int, now_s: float) -> list[Session]:
+    def expire(self, now_ms: int, now_s: float) -> list[UserSession]:
         return self.end(lambda session: _is_over(session, now_ms, now_s))
 
 
-def _is_over(session: Session, now_ms: int, now_s: float) -> bool:
+def _is_over(session: UserSession, now_ms: int, now_s: float) -> bool:
     return session.expires_at_ms <= now_ms or now_s - session.seen_s > limits.SESSION_IDLE_S_MAX
 
 

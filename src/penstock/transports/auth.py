@@ -26,7 +26,7 @@ from penstock.security.passwords import PasswordHashes
 from penstock.security.principal import Principal
 from penstock.security.quotas import AccessLimits, Quotas
 from penstock.security.scopes import not_covered
-from penstock.security.sessions import Session, Tickets
+from penstock.security.sessions import Tickets, UserSession
 from penstock.security.tokens import TokenVerifier
 from penstock.transports.login import Login
 
@@ -88,7 +88,7 @@ class Authenticator:
             self._broker.keys.used(principal.id, self._clock.now_ms())
         return principal
 
-    def session_of(self, cookie: str, address: str) -> Session:
+    def session_of(self, cookie: str, address: str) -> UserSession:
         """The session of a cookie. Raises Unauthenticated."""
         self.quotas.demand_address(address)
         session = self.login.find(cookie) if self.login is not None else None

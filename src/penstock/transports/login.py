@@ -19,7 +19,7 @@ from penstock.errors import Forbidden, RateLimited, Unauthenticated
 from penstock.security.buckets import FailureBackoff
 from penstock.security.passwords import PasswordHashes
 from penstock.security.secret import Secret
-from penstock.security.sessions import Session, Sessions
+from penstock.security.sessions import UserSession, UserSessions
 from penstock.wire.users import UserChanges
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ class Login:
 
     def __init__(
         self, broker: Broker, hashes: PasswordHashes, clock: Clock, audit: AuditTrail | None, failures_per_minute: int,
-        on_ended: Callable[[list[Session]], None],
+        on_ended: Callable[[list[UserSession]], None],
     ):  # fmt: skip
         self._broker = broker
         self._hashes = hashes
         self._clock = clock
         self._audit = audit
         self._on_ended = on_ended
-        self._sessions = Sessions()
+        self._sessions = UserSessions()
         self._addresses = FailureBackoff(failures_per_minute)
         self._accounts = FailureBackoff(failures_per_minute)
         self._checks = asyncio.Semaphore(limits.PASSWORD_CHECKS_MAX)
@@ -54,7 +54,7 @@ class Login:
     async def hash(self, password: str) -> str:
         return await self._in_thread(self._hashes.hash, password)
 
-    async def begin(self, email: str, password: str, address: str) -> tuple[Secret[str], Session]:
+    async def begin(self, email: str, password: str, address: str) -> tuple[Secret[str], UserSession]:
         """The value of the cookie, and the session. Raises Unauthenticated or RateLimited."""
         account = normal_email(email)
         await self._check(account, password, address)
@@ -67,17 +67,17 @@ class Login:
             await self._audit.write(session, "login", user.email, "ok")
         return cookie, session
 
-    async def change_password(self, session: Session, password: str, new: str, address: str) -> None:
+    async def change_password(self, session: UserSession, password: str, new: str, address: str) -> None:
         """All sessions of the person end, also this one."""
         await self._check(session.id, password, address)
         await self._broker.users.change(session.id, UserChanges(password=new))
         if self._audit is not None:
             await self._audit.write(session, "change_password", session.id, "ok")
 
-    def find(self, cookie: str) -> Session | None:
+    def find(self, cookie: str) -> UserSession | None:
         return self._sessions.find(cookie, self._clock.now_ms(), self._clock.monotonic())
 
-    async def end(self, session: Session) -> None:
+    async def end(self, session: UserSession) -> None:
         self._on_ended(self._sessions.end(lambda each: each is session))
         if self._audit is not None:
             await self._audit.write(session, "logout", session.id, "ok")
@@ -140,7 +140,7 @@ def cookie_header(value: str, *, secure: bool, max_age_s: int) -> tuple[bytes, b
     return b"set-cookie", text.encode()
 
 
-def check_csrf(session: Session, headers: Iterable[tuple[bytes, bytes]]) -> None:
+def check_csrf(session: UserSession, headers: Iterable[tuple[bytes, bytes]]) -> None:
     """Raises Forbidden if a request that changes something does not have the token of its session."""
     given = dict(headers).get(CSRF_HEADER, b"").decode("latin-1")
     if Secret(given) != session.csrf:

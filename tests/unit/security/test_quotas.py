@@ -12,7 +12,7 @@ from penstock.broker.types import PublishPart
 from penstock.errors import RateLimited
 from penstock.security.buckets import Rate
 from penstock.security.principal import Principal
-from penstock.security.quotas import AccessLimits, Quotas, Written
+from penstock.security.quotas import AccessLimits, Quotas, WrittenAmount
 from penstock.security.scopes import parse_scopes
 
 ALL = parse_scopes(["publish:*", "consume:*"])
@@ -31,11 +31,11 @@ def quotas(**bounds) -> Quotas:
 RATES = {
     "address_requests": lambda found, of: found.demand_address(of),
     "key_requests": lambda found, of: found.demand_request(key(of)),
-    "key_messages": lambda found, of: found.demand_write(key(of), {"shop": Written(1, 0)}),
-    "key_bytes": lambda found, of: found.demand_write(key(of), {"shop": Written(0, 1)}),
-    "namespace_requests": lambda found, of: found.demand_write(key(), {of: Written(0, 0)}),
-    "namespace_messages": lambda found, of: found.demand_write(key(), {of: Written(1, 0)}),
-    "namespace_bytes": lambda found, of: found.demand_write(key(), {of: Written(0, 1)}),
+    "key_messages": lambda found, of: found.demand_write(key(of), {"shop": WrittenAmount(1, 0)}),
+    "key_bytes": lambda found, of: found.demand_write(key(of), {"shop": WrittenAmount(0, 1)}),
+    "namespace_requests": lambda found, of: found.demand_write(key(), {of: WrittenAmount(0, 0)}),
+    "namespace_messages": lambda found, of: found.demand_write(key(), {of: WrittenAmount(1, 0)}),
+    "namespace_bytes": lambda found, of: found.demand_write(key(), {of: WrittenAmount(0, 1)}),
 }
 
 
@@ -81,16 +81,16 @@ def test_refused_write_takes_nothing():
     found = quotas(key_messages=Rate(10, "h"), namespace_messages=Rate(3, "h"))
     with pytest.raises(RateLimited):
         for _ in range(2):
-            found.demand_write(key(), {"shop": Written(2, 0)})
+            found.demand_write(key(), {"shop": WrittenAmount(2, 0)})
     for _ in range(4):
-        found.demand_write(key(), {"bank": Written(1, 0)} if _ % 2 else {"mail": Written(1, 0)})
+        found.demand_write(key(), {"bank": WrittenAmount(1, 0)} if _ % 2 else {"mail": WrittenAmount(1, 0)})
 
 
 def test_batch_above_the_limit_is_taken_by_a_full_bucket_alone():
     found = quotas(key_messages=Rate(3, "h"))
-    found.demand_write(key(), {"shop": Written(10, 0)})
+    found.demand_write(key(), {"shop": WrittenAmount(10, 0)})
     with pytest.raises(RateLimited):
-        found.demand_write(key(), {"shop": Written(1, 0)})
+        found.demand_write(key(), {"shop": WrittenAmount(1, 0)})
 
 
 def metered(box, **bounds):

@@ -18,7 +18,7 @@ from penstock.eager import Finished, Suspended, begin
 from penstock.errors import Internal, PenstockError, Unauthenticated
 from penstock.logs import get_logger
 from penstock.pending import PendingReply
-from penstock.security.sessions import Session
+from penstock.security.sessions import UserSession
 from penstock.transports.access import Access
 from penstock.transports.auth import SETTLING, Authenticator, credential_of
 from penstock.transports.http import routes
@@ -187,7 +187,7 @@ class HttpApp:
             return self.edge
         principal = self.authenticate(request, cookies=True)
         if request.by_cookie and request.method not in SAFE_METHODS and not self._is_page(request):
-            check_csrf(cast(Session, principal), request.fields.headers)
+            check_csrf(cast(UserSession, principal), request.fields.headers)
         return self.edge_for(principal)
 
     def _charge(self, principal: Principal, operation: str) -> None:

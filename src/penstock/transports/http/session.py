@@ -8,7 +8,7 @@ from penstock import limits
 from penstock.errors import Forbidden, NotFound
 from penstock.security.principal import Principal
 from penstock.security.scopes import VERBS
-from penstock.security.sessions import Session
+from penstock.security.sessions import UserSession
 from penstock.transports.auth import Authenticator
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
@@ -40,15 +40,15 @@ async def change_password(edge: Edge, request: Request) -> Answer:
     """The cookie of the answer is that of a new session."""
     asked = parse_json(_password_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     door, principal = _login_of(edge), request.principal
-    if not isinstance(principal, Session):
+    if not isinstance(principal, UserSession):
         raise Forbidden("only a person who has logged in has a password to change")
     await door.change_password(principal, asked.password, asked.new_password, request.peer.address)
     return await _begin(edge, request, door, principal.id, asked.new_password)
 
 
 async def logout(edge: Edge, request: Request) -> Answer:
-    ended = isinstance(request.principal, Session)
-    if isinstance(request.principal, Session):
+    ended = isinstance(request.principal, UserSession)
+    if isinstance(request.principal, UserSession):
         await _login_of(edge).end(request.principal)
     gone = cookie_header("", secure=_is_secure(edge, request), max_age_s=0)
     return json_answer(SessionEndedReply(ended))._replace(headers=(gone,))
@@ -79,7 +79,7 @@ async def _begin(edge: Edge, request: Request, door: Login, email: str, password
 
 
 def _shown(principal: Principal) -> SessionReply:
-    person = principal if isinstance(principal, Session) else None
+    person = principal if isinstance(principal, UserSession) else None
     return SessionReply(
         principal.kind, principal.id, principal.name, [str(scope) for scope in principal.scopes],
         principal.expires_at_ms or None, person.role if person else None, person.csrf.reveal() if person else None,
