@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.embedded import open as open
     from penstock.errors import (
         Conflict,
+        CrossShard,
         DiskFull,
         FencedProducer,
         Forbidden,
@@ -72,9 +73,9 @@ _CLIENT = (
     "Webhooks", "WorkerFunction",
 )  # fmt: skip
 _ERRORS = (
-    "Conflict", "DiskFull", "FencedProducer", "Forbidden", "HeadersTooLarge", "Internal", "InvalidRequest",
-    "MethodNotAllowed", "NotFound", "PenstockError", "QueueFull", "QueueNotFound", "RateLimited", "StaleGeneration",
-    "StaleReceipt", "TooLarge", "Unauthenticated", "Unavailable", "Unimplemented", "UnknownMember",
+    "Conflict", "CrossShard", "DiskFull", "FencedProducer", "Forbidden", "HeadersTooLarge", "Internal",
+    "InvalidRequest", "MethodNotAllowed", "NotFound", "PenstockError", "QueueFull", "QueueNotFound", "RateLimited",
+    "StaleGeneration", "StaleReceipt", "TooLarge", "Unauthenticated", "Unavailable", "Unimplemented", "UnknownMember",
     "UnsupportedMediaType", "UpgradeRequired",
 )  # fmt: skip
 _HOME = dict.fromkeys(_CLIENT, "penstock.client") | dict.fromkeys(_ERRORS, "penstock.errors")
@@ -89,6 +90,7 @@ __all__ = [
     "Client",
     "Conflict",
     "Consumer",
+    "CrossShard",
     "DiskFull",
     "FairShareSettings",
     "FencedProducer",

@@ -46,7 +46,8 @@ def test_the_sdk_does_not_load_the_server():
     modules = loaded_by("from penstock import Client; import penstock.sync")
     assert not {name.split(".")[0] for name in modules} & {"uvicorn", "typer", "structlog", "google_crc32c"}
     assert {name.split(".")[1] for name in modules if name.startswith("penstock.")} <= {
-        "_version", "batch", "choices", "client", "eager", "embedded", "errors", "ids", "limits", "sync", "wire",
+        "_version", "batch", "choices", "client", "eager", "embedded", "errors", "ids", "limits", "placement", "sync",
+        "wire",
     }  # fmt: skip
 
 
