@@ -31,7 +31,7 @@ from penstock.runtime.node_memory import NodeMemory
 from penstock.testing.inprocess import in_process
 from penstock.transports.publishing import publish_all
 from penstock.wire.messages import PublishMessage
-from penstock.wire.publishing import Publish
+from penstock.wire.publishing import ParsedPublish
 from penstock.wire.schedules import ScheduleMessage, ScheduleRequest
 
 WORK = parse_queue("work")
@@ -210,7 +210,7 @@ async def queues_at_once(size: int) -> Figures:
         messages = [PublishMessage(payload=payload, queue=f"shop/a/q{number}") for number in range(size)]
 
         async def turn() -> int:
-            pending, _ = publish_all(at, Publish(queue=None, atomic=True, producer=None, messages=messages))
+            pending, _ = publish_all(at, ParsedPublish(queue=None, atomic=True, producer=None, messages=messages))
             await pending
             return size
 

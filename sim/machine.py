@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from penstock.core.state import Shard
 from penstock.errors import PenstockError
-from penstock.journal.port import Damaged, EngineError, OutOfSpace, StoreUnavailable
+from penstock.journal.port import Ambiguous, Damaged, EngineError, OutOfSpace, StoreUnavailable
 from penstock.testing.clock import SimulatedMachine
 from penstock.testing.files import SimFiles
 from sim.checkers import Checkers
@@ -145,7 +145,7 @@ class Machine:
 
     def _explained(self, error: BaseException) -> bool:
         """Errors of a start or a stop are expected while the disk fails, or the store cannot be reached."""
-        if self._plan.has("remote_store") and isinstance(error, StoreUnavailable):
+        if self._plan.has("remote_store") and isinstance(error, StoreUnavailable | Ambiguous):
             return True
         failing = any(map(self._plan.has, ("full", "full_hard", "eio_write", "eio_sync")))
         return failing and isinstance(error, OSError | EngineError | PenstockError)

@@ -36,7 +36,7 @@ FINDERS = {
     "b21_snapshot_newer_than_it_says": 7,
     "b23_replay_differs": 1,
     "b25_stale_receipt_acks": 1,
-    "b26_dedup_before_persistence": 42,
+    "b26_dedup_before_persistence": 32,
     "b27_dedup_by_last_number": 11,
     "b29_generation_not_carried": 0,
     "b29_moved_before_it_is_finished": 19,

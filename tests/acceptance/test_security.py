@@ -485,13 +485,17 @@ def test_revoked_client_certificate_is_refused(tmp_path):
             files = [(directory / name).read_bytes() for name in ("client.key", "client.pem")]
             credentials = grpc.ssl_channel_credentials((ours / "ca.pem").read_bytes(), *files)
             with grpc.secure_channel(f"localhost:{server.grpc.rpartition(':')[2]}", credentials) as channel:
-                found = None
-                try:
-                    asked = pb.ListQueuesRequest()
-                    stubs.BrokerStub(channel).ListQueues(asked, metadata=(("x-api-key", key),), timeout=20)
-                except grpc.RpcError as error:
-                    found = error.code()
-                assert found is code
+                stub, head = stubs.BrokerStub(channel), (("x-api-key", key),)
+                for call, asked in (
+                    (stub.ListQueues, pb.ListQueuesRequest()),
+                    (stub.Call, pb.CallRequest(method="GET", target="/v1/queues")),
+                ):
+                    found = None
+                    try:
+                        call(asked, metadata=head, timeout=20)
+                    except grpc.RpcError as error:
+                        found = error.code()
+                    assert found is code
 
 
 def test_unusable_certificates_are_refused_at_the_start(tmp_path):
@@ -507,6 +511,13 @@ def test_unusable_certificates_are_refused_at_the_start(tmp_path):
 
 
 # -- audit --------------------------------------------------------------------------------------------------------
+
+
+def test_key_is_not_made_outside_the_queues_that_its_creator_administers(guarded):
+    creator = new_key(guarded, "key.admin:shop/*", "consume:shop/*", "consume:pay/*")["key"]
+    made = {"name": "made", "scopes": ["consume:pay/*"]}
+    assert status(guarded, creator, "POST", "/v1/keys", made) == 403
+    assert status(guarded, creator, "POST", "/v1/keys", {**made, "scopes": ["consume:shop/orders"]}) == 201
 
 
 def test_administration_is_in_the_audit_trail(guarded):

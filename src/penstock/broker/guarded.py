@@ -11,6 +11,7 @@ their own: `peek` for the log, `consume` for deliveries, `dlq` for dead letters.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -22,6 +23,9 @@ from penstock.security.principal import Principal
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
+
+_RECORDING: set[asyncio.Task[Any]] = set()
+"""Calls whose entry is not written yet. The event loop itself keeps weak references only."""
 
 Arguments: TypeAlias = tuple[Any, ...]
 Options: TypeAlias = dict[str, Any]
@@ -357,10 +361,11 @@ class _Guarded:
         return call
 
     def _recorded(self, audit: AuditTrail, path: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """The call, and then its entry: both are durable before it returns."""
+        """The call, and then its entry: both are durable before it returns. A caller that goes away ends neither: the
+        command may be decided already."""
         principal = self._principal
 
-        async def call(*arguments: Any, **options: Any) -> Any:
+        async def run(*arguments: Any, **options: Any) -> Any:
             try:
                 done = await method(*arguments, **options)
             except PenstockError as error:
@@ -369,7 +374,19 @@ class _Guarded:
             await audit.write(principal, path, object_of(arguments), "ok")
             return done
 
+        async def call(*arguments: Any, **options: Any) -> Any:
+            task = asyncio.ensure_future(run(*arguments, **options))
+            _RECORDING.add(task)
+            task.add_done_callback(_recorded)
+            return await asyncio.shield(task)
+
         return call
+
+
+def _recorded(task: asyncio.Task[Any]) -> None:
+    _RECORDING.discard(task)
+    if not task.cancelled():
+        task.exception()  # the caller may have gone, and then the error has no other reader
 
 
 def guarded_broker(

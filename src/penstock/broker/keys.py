@@ -158,7 +158,18 @@ def _sees(by: Principal | None, key: StoredKey) -> bool:
 
 
 def _check_covered(wanted: Sequence[Scope], by: Principal | None) -> None:
-    missing = not_covered(wanted, by.scopes) if by is not None else []
+    if by is None:
+        return
+    outside = [
+        scope for scope in wanted if not any(own.verb == "key.admin" and own.covers_queues(scope) for own in by.scopes)
+    ]
+    if outside:
+        shown = ", ".join(map(str, outside))
+        raise Forbidden(
+            f"the queues of {shown} are outside of the key.admin scope of the credential that makes the key",
+            details={"scopes": [str(scope) for scope in outside]},
+        )
+    missing = not_covered(wanted, by.scopes)
     if missing:
         shown = ", ".join(map(str, missing))
         raise Forbidden(

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -39,29 +38,31 @@ class HeldMessages:
 
     def __init__(self) -> None:
         self._leases: dict[str, OutstandingLeases] = {}
-        self._promised: Counter[str] = Counter()
+        self._promised: dict[str, dict[PendingReply[LeaseReply], int]] = {}
 
     def of(self, name: str, now_ms: int) -> int:
         leases = self._leases.get(name)
         if leases is not None:
             leases.drop_expired(now_ms)
-        return (len(leases) if leases is not None else 0) + self._promised[name]
+        return (len(leases) if leases is not None else 0) + self._promises(name)
 
-    def promise(self, count: int, *names: str) -> Callable[[], None]:
-        """Take room for a waiting lease. Returns the function that gives it back."""
-        self._promised.update(dict.fromkeys(names, count))
-        waits = True
+    def _promises(self, name: str) -> int:
+        """The room of leases that wait. One that was cancelled has none, at whatever moment that was."""
+        waiting = {pending: count for pending, count in self._promised.get(name, {}).items() if not pending.done()}
+        if waiting:
+            self._promised[name] = waiting
+        else:
+            self._promised.pop(name, None)
+        return sum(waiting.values())
 
-        def end() -> None:
-            nonlocal waits
-            if waits:
-                waits = False
-                self._promised.subtract(dict.fromkeys(names, count))
-                for name in names:
-                    if not self._promised[name]:
-                        del self._promised[name]
+    def promise(self, pending: PendingReply[LeaseReply], count: int, *names: str) -> None:
+        """Take room for a lease, until it ends or `end_promise` is called."""
+        for name in names:
+            self._promised.setdefault(name, {})[pending] = count
 
-        return end
+    def end_promise(self, pending: PendingReply[LeaseReply], *names: str) -> None:
+        for name in names:
+            self._promised.get(name, {}).pop(pending, None)
 
     def add(self, name: str, runs: Sequence[DeliveredRun], now_ms: int) -> None:
         if runs:
@@ -119,27 +120,16 @@ class Metering:
             queue = "" if path == "messages.lease_scope" else arguments[0]
             most = self._room(name, queue, options.get("max", 1))
             pending: PendingReply[LeaseReply] = method(*arguments, **{**options, "max": most})
-            end_promise = held.promise(most, name, f"queue {queue}")
+            names = name, f"queue {queue}"
+            held.promise(pending, most, *names)
 
             def granted(reply: LeaseReply) -> LeaseReply:
-                end_promise()
+                held.end_promise(pending, *names)
                 held.settled(name, reply.results, self._now_ms())
                 held.add(name, reply.runs, self._now_ms())
                 return reply
 
-            def failed(error: Exception) -> LeaseReply:
-                end_promise()
-                raise error
-
-            former = pending.on_cancel
-
-            def cancelled() -> None:
-                end_promise()
-                if former is not None:
-                    former()
-
-            pending.on_cancel = cancelled
-            return pending.then(granted, failed)
+            return pending.then(granted)
 
         return call
 

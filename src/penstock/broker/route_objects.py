@@ -139,7 +139,7 @@ async def set_hold(router: Router, method: str, arguments: Arguments, options: O
     wrong = sorted(number for number in asked.shards if int(number) >= router.count)
     if wrong:
         raise _no_such_shard(int(wrong[0]), router.count)
-    held = {shard for shard, (part, _) in parts.items() if part.queues or part.events is not None}
+    held = {shard for shard, (part, _) in parts.items() if part.queues or part.events is not None} or {META}
     await gathered(router.call(shard, "holds.check", parts[shard], {}) for shard in held)
     replies = await gathered(
         router.call(shard, method, (name, *parts[shard]), options)

@@ -66,6 +66,7 @@ class Users:
 
     async def change(self, email: str, changes: UserChanges, by: Principal | None = None) -> UserReply:
         """Sessions of the person end: the next login has the new role."""
+        _demand(by)
         user = self._view.user(normal_email(email))
         _demand(by, user.role, changes.role)
         if changes.role is None and changes.password is None:
@@ -77,6 +78,7 @@ class Users:
         return self._shown(self._view.user(user.email))
 
     async def remove(self, email: str, by: Principal | None = None) -> UserRemovedReply:
+        _demand(by)
         user = self._view.user(normal_email(email))
         _demand(by, user.role)
         await self._submit(commands.RemoveUser(user.email))

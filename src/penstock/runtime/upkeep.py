@@ -405,8 +405,12 @@ class Upkeep:
 
     async def _snapshot(self, sealed: int) -> None:
         """The state after one exact frame: everything decided so far, and a cut in the journal right behind it."""
+        log = self._loop.log
         await self._ids.store(self._loop.shard)
         await self._letters.store(self._loop.shard)
+        if self._loop.log is not log:
+            # The shard was read again: messages may be in the journal that `sealed` says are in segments.
+            raise ShardReloaded
 
         def describe(index: int, locator: int) -> dict[str, Any]:
             if locator:

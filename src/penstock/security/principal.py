@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from penstock.errors import Forbidden, QueueNotFound
 from penstock.security.buckets import Rate
@@ -18,7 +19,7 @@ class Principal:
     """An API key, the subject of a JWT, a client certificate or a person. Scopes never change: a change of a key makes
     another principal."""
 
-    __slots__ = ("__weakref__", "_decided", "expires_at_ms", "id", "kind", "name", "rate", "scopes")
+    __slots__ = ("__weakref__", "_decided", "expires_at_ms", "id", "kept", "kind", "name", "rate", "scopes")
 
     def __init__(
         self, kind: str, id: str, name: str, scopes: Sequence[Scope], expires_at_ms: int = 0, rate: Rate | None = None
@@ -33,6 +34,8 @@ class Principal:
         self.rate = rate
         """Of its requests, if it has one of its own."""
         self._decided: dict[tuple[str, str], bool] = {}
+        self.kept: dict[object, Any] = {}
+        """Objects for calls of this principal, by their maker. They refer to the principal, so they end with it."""
 
     def may(self, verb: str, queue: str) -> bool:
         """Decide once per verb and queue: most clients use few queues."""

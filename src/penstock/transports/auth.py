@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
@@ -60,7 +59,6 @@ class Authenticator:
         self.login = None if hashes is None else Login(broker, hashes, clock, audit, bounds.address_failures, self._end)
         self.is_revoked: Callable[[bytes], bool] = lambda _: False
         """Whether a revocation list names a client certificate (PEM). The server sets it."""
-        self._guarded: WeakKeyDictionary[Principal, Broker] = WeakKeyDictionary()
         self._streams: dict[Principal, set[Callable[[], None]]] = {}
         self._certificates: dict[tuple[str, ...], Principal] = {}
         broker.keys.attach(keys, self._end)
@@ -163,10 +161,9 @@ class Authenticator:
         return principal
 
     def broker_for(self, principal: Principal) -> Broker:
-        found = self._guarded.get(principal)
+        found: Broker | None = principal.kept.get(self)
         if found is None:
-            found = guarded_broker(self._broker, principal, self._audit, self._metering)
-            self._guarded[principal] = found
+            found = principal.kept[self] = guarded_broker(self._broker, principal, self._audit, self._metering)
         return found
 
     def quotas_families(self) -> Iterator[Metric]:

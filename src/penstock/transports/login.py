@@ -57,10 +57,10 @@ class Login:
     async def begin(self, email: str, password: str, address: str) -> tuple[Secret[str], UserSession]:
         """The value of the cookie, and the session. Raises Unauthenticated or RateLimited."""
         account = normal_email(email)
-        await self._check(account, password, address)
+        checked = await self._check(account, password, address)
         user = self._broker.users.find(account)
-        if user is None:
-            raise _refused()  # removed while the password was checked
+        if user is None or user.hash != checked:
+            raise _refused()  # removed, or given another password, while this one was checked
         cookie, session = self._sessions.begin(user.email, user.role, self._clock.now_ms(), self._clock.monotonic())
         self._on_ended(self._sessions.trim())
         if self._audit is not None:
@@ -88,16 +88,19 @@ class Login:
     def _end_of(self, email: str) -> None:
         self._on_ended(self._sessions.end(lambda each: each.id == email))
 
-    async def _check(self, account: str, password: str, address: str) -> None:
+    async def _check(self, account: str, password: str, address: str) -> str:
+        """The hash that the password was compared with. Raises Unauthenticated or RateLimited."""
         now_s = self._clock.monotonic()
         wait_s = max(self._addresses.blocked(address, now_s), self._accounts.blocked(account, now_s))
         if wait_s:
             raise _too_many(wait_s)
         user = self._broker.users.find(account)
-        if await self._in_thread(self._hashes.verify, None if user is None else user.hash, password):
-            return
+        checked = await self._in_thread(self._hashes.verify, None if user is None else user.hash, password)
+        if checked and user is not None:
+            return user.hash
         if self._audit is not None:
-            self._audit.note(None, "login", account, Unauthenticated.code)
+            # A text that is the name of no account may be a password in the wrong field.
+            self._audit.note(None, "login", "" if user is None else account, Unauthenticated.code)
         now_s = self._clock.monotonic()
         wait_s = max(self._addresses.failed(address, now_s), self._accounts.failed(account, now_s))
         raise _too_many(wait_s) if wait_s else _refused()

@@ -249,6 +249,20 @@ def test_erasing_a_message_key_ends_its_messages_wherever_they_are(tmp_path, par
     asyncio.run(run())
 
 
+def test_dead_letters_from_before_the_encryption_end_with_their_message_key(tmp_path):
+    async def run() -> None:
+        async with in_process(local(tmp_path), **SMALL) as box:
+            await box.publish("shop/orders", b"1", b"2", key=[b"alice", b"bob"])
+            receipts = [message.receipt for message in await box.lease("shop/orders", max=2)]
+            await box.broker.messages.reject(receipts, error="bad")
+            await box.broker.queues.patch(ORDERS, ENCRYPTED)
+            lost, _ = await erase(box, ORDERS, keys=["alice"])
+            assert lost["dead_letters"] == 1
+            assert await dead(box) == 1
+
+    asyncio.run(run())
+
+
 def test_a_leased_message_that_was_erased_is_dropped_when_it_comes_back(tmp_path):
     async def run() -> None:
         async with in_process(local(tmp_path), **SMALL) as box:

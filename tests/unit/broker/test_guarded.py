@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import inspect
 import re
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -15,6 +19,7 @@ from penstock.broker.guarded import ROOMS, RULES, VALUES, VIEWS, guarded_broker
 from penstock.errors import Forbidden, NotFound, PenstockError, QueueNotFound
 from penstock.security.principal import Principal
 from penstock.security.scopes import QUEUE_VERBS, VERBS, parse_scope_text
+from penstock.transports.http import HttpApp
 from penstock.wire.schedules import ScheduleMessage, ScheduleRequest
 
 SERVER_ONLY = {
@@ -165,3 +170,37 @@ async def test_schedules_of_another_tenant_do_not_exist(box):
         box.broker.schedules.get("absent")
     assert hidden.value.message.replace("nightly", "absent") == absent.value.message
     assert broker.schedules.list(prefix="", page=1, limit=10).total == 0
+
+
+class Trail:
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, str]] = []
+
+    async def write(self, actor, operation, object, result):
+        self.entries.append((operation, result))
+
+
+@boxed
+async def test_call_whose_caller_goes_away_is_in_the_audit_trail(box):
+    trail = Trail()
+    admin = guarded_broker(box.broker, principal("queue.admin:shop/*"), trail)
+    call = asyncio.ensure_future(admin.queues.put(OWN, {}))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await box.publish("other", b"1")  # a later commit is durable
+    assert box.broker.queues.get(OWN) is not None
+    assert trail.entries == [("queues.put", "ok")]
+
+
+@boxed
+async def test_objects_for_a_principal_end_with_it(box):
+    app = HttpApp(box.broker, box.clock)
+    app.auth = SimpleNamespace(broker_for=lambda each: guarded_broker(box.broker, each))
+    short_lived = principal("publish:shop/*")
+    assert app.edge_for(short_lived) is app.edge_for(short_lived)
+    gone = weakref.ref(short_lived)
+    del short_lived
+    gc.collect()
+    assert gone() is None

@@ -141,3 +141,15 @@ async def test_waiting_lease_takes_its_room_until_it_is_cancelled(box):
         broker.messages.lease(QUEUE, max=1)
     waiting.cancel()
     assert (await broker.messages.lease(QUEUE, max=1)).runs == []
+
+
+@boxed
+async def test_lease_that_is_cancelled_behind_its_grant_gives_its_room_back(box):
+    await box.broker.queues.put(QUEUE, {})
+    broker = metered(box, key_in_flight=3, queue_in_flight=3)(key())
+    waiting = broker.messages.lease(QUEUE, max=3, wait_ms=10_000)
+    published = box.broker.messages.publish([part(1)])  # granted, and not durable yet
+    waiting.cancel()
+    await published
+    assert sum(run.count for run in (await broker.messages.lease(QUEUE, max=3)).runs) <= 1
+    assert broker.messages.lease(QUEUE, max=1) is not None

@@ -28,6 +28,7 @@ from penstock.journal.port import (
     Failed,
     Fenced,
     Head,
+    OutOfSpace,
     Place,
     Resolved,
     Source,
@@ -148,6 +149,9 @@ class PostgresJournal:
                     raise StoreUnavailable(
                         f"shard {self._shard} is locked by a session of PostgreSQL that cannot be ended: {error}"
                     ) from error
+            except OutOfSpace as error:
+                # Not `OutOfSpace` for the caller: the frame whose outcome is asked for may be stored.
+                raise StoreUnavailable(f"PostgreSQL has no space for a new term: {error}") from error
             except Ambiguous:
                 if expected is not None or time.monotonic() > deadline:
                     raise
@@ -353,8 +357,11 @@ class PostgresJournal:
             for at, data in await self._fetch(self._FRAMES, frames):
                 found[at] = data
         if blobs:
+            parts: dict[int, list[bytes]] = {}
             for at, data in await self._fetch(self._BLOBS, blobs):
-                found[at] = (found[at] or b"") + data
+                parts.setdefault(at, []).append(data)
+            for at, pieces in parts.items():
+                found[at] = b"".join(pieces)
         for place, read in zip(places, found, strict=True):
             if read is None:
                 if isinstance(place.source, int):
@@ -372,7 +379,7 @@ class PostgresJournal:
         from unnest($2::text[], $3::int[], $4::int[]) with ordinality as p(source, skip, length, n)
         join {{}}.blob b on b.shard = $1 and b.name = p.source
         and (b.part between p.skip / {PART_BYTES} and (p.skip + p.length) / {PART_BYTES} or b.part = 0)
-        order by p.n, b.part"""  # noqa: S608  constants
+        order by p.n, b.part"""  # noqa: S608  # nosec B608
 
     async def _fetch(self, sql: str, places: list[tuple[int, Place]]) -> list[tuple[int, bytes]]:
         rows = await self._ask(
@@ -428,13 +435,21 @@ class PostgresJournal:
     async def _own(self, connection: Connection) -> int:
         """Check that this term still owns the shard, and keep it so until the end of the transaction. Returns the index
         of the head."""
+        term = self.term
         row = await connection.fetchrow(
             self._sql("select snapshot_index from {}.shard where shard = $1 and term = $2 for share"),
-            self._shard, self.term,
+            self._shard, term,
         )  # fmt: skip
         if row is None:
-            raise Fenced(f"term {self.term} of shard {self._shard} has ended")
+            raise self._ended(term)
         return row["snapshot_index"] or 0
+
+    def _ended(self, term: int) -> StoreUnavailable | Fenced:
+        """The error of a write under a term that the shard is not in any more. If `resolve` began the next term, or is
+        about to, the owner is the same, and the write can be repeated."""
+        if self._unresolved or self.term != term:
+            return StoreUnavailable(f"shard {self._shard} is between two terms of this owner")
+        return Fenced(f"term {term} of shard {self._shard} has ended")
 
     async def head(self) -> Head | None:
         row = await self._ask(
@@ -446,14 +461,15 @@ class PostgresJournal:
 
     async def commit_head(self, head: Head) -> None:
         self._check_open()
+        term = self.term
         status = await self._ask(
             lambda connection: connection.execute(
                 self._sql("update {}.shard set snapshot = $3, snapshot_index = $4 where shard = $1 and term = $2"),
-                self._shard, self.term, head.snapshot, head.index,
+                self._shard, term, head.snapshot, head.index,
             )
         )  # fmt: skip
         if not status.endswith(" 1"):
-            raise Fenced(f"term {self.term} of shard {self._shard} has ended")
+            raise self._ended(term)
 
     async def put_blobs(self, blobs: Sequence[tuple[str, Sequence[Buffer]]]) -> None:
         for name, parts in blobs:

@@ -59,7 +59,7 @@ async def prepare(connection: asyncpg.Connection[Any], address: Address) -> byte
             await connection.execute("select pg_advisory_xact_lock(hashtext('penstock:' || $1))", schema)
             if await connection.fetchval("select to_regclass($1 || '.meta')", schema) is None:
                 await _create(connection, schema)
-            row = await connection.fetchrow(f"select version, id from {schema}.meta")  # noqa: S608  a checked name
+            row = await connection.fetchrow(f"select version, id from {schema}.meta")  # noqa: S608  # nosec B608
     except asyncpg.InsufficientPrivilegeError as error:
         user = await connection.fetchval("select current_user")
         raise Misconfigured(
@@ -81,4 +81,4 @@ async def _create(connection: asyncpg.Connection[Any], schema: str) -> None:
         await connection.execute(f"create schema {schema}")
     await connection.execute(_CREATE.format(schema=schema))
     fresh = (int(time.time() * 1000) << 80 | secrets.randbits(80)).to_bytes(16, "big")
-    await connection.execute(f"insert into {schema}.meta (version, id) values ($1, $2)", VERSION, fresh)  # noqa: S608
+    await connection.execute(f"insert into {schema}.meta (version, id) values ($1, $2)", VERSION, fresh)  # noqa: S608  # nosec B608

@@ -103,7 +103,7 @@ class CallHandlers:
 
         async def call(data: bytes, context: Context) -> bytes | None:
             async with self._track_call("call", context, authenticates=False):
-                headers, peer = _client_of(context)
+                headers, peer = _client_of(context, self._edge.auth)
                 return await http_call(http, parse(pb.CallRequest, data, 2 * limits.REQUEST_BYTES_MAX), headers, peer)
             return None
 
@@ -185,21 +185,22 @@ class CallHandlers:
 
 def _authenticated(auth: Authenticator, context: Context) -> tuple[Principal, str]:
     """The principal and the address of a call. Raises Unauthenticated or RateLimited."""
-    headers, peer = _client_of(context)
+    headers, peer = _client_of(context, auth)
     ORIGIN.set(Origin(peer.address))
-    for shown in context.auth_context().get("x509_pem_cert", ()):
-        if auth.is_revoked(shown):
-            raise Unauthenticated("this client certificate is revoked")
     return auth.authenticate(credential_of(headers), *peer), peer.address
 
 
-def _client_of(context: Context) -> tuple[list[tuple[bytes, bytes]], Peer]:
-    """The metadata of a call, as headers, and the client behind it."""
+def _client_of(context: Context, auth: Authenticator | None) -> tuple[list[tuple[bytes, bytes]], Peer]:
+    """The metadata of a call, as headers, and the client behind it. Raises Unauthenticated for a certificate that is
+    revoked: gRPC does not look at revocation lists in the handshake."""
+    shown = context.auth_context()
+    if auth is not None and any(map(auth.is_revoked, shown.get("x509_pem_cert", ()))):
+        raise Unauthenticated("this client certificate is revoked")
     headers = [
         (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1"))
         for name, value in context.invocation_metadata() or ()
     ]
-    names = context.auth_context().get("x509_subject_alternative_name", ())
+    names = (*shown.get("peer_uri", ()), *shown.get("peer_dns", ()))
     address = unquote(context.peer() or "").partition(":")[2].rpartition(":")[0]
     return headers, Peer(address, tuple(name.decode() for name in names))
 

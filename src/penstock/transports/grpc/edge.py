@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from penstock.clock import Clock
 from penstock.errors import PenstockError
@@ -39,17 +38,16 @@ class GrpcEdge:
         """Set when the server starts to stop."""
         self.auth: Authenticator | None = None
         """None: the server asks for no credentials."""
-        self._edges: WeakKeyDictionary[Principal, GrpcEdge] = WeakKeyDictionary()
         self._detached: set[asyncio.Task[Any]] = set()
 
     def edge_for(self, principal: Principal) -> GrpcEdge:
         """The same for calls of one principal, with the guarded broker."""
         assert self.auth is not None
-        found = self._edges.get(principal)
+        found: GrpcEdge | None = principal.kept.get(self)
         if found is None:
             found = GrpcEdge(self.auth.broker_for(principal), self.clock, self.metrics, self.peers)
             found.draining, found._detached = self.draining, self._detached
-            self._edges[principal] = found
+            principal.kept[self] = found
         return found
 
     def run_detached(self, work: Callable[[], Awaitable[Any]]) -> None:

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
-from weakref import WeakKeyDictionary
 
 from penstock.broker.audit import ORIGIN, Origin
 from penstock.clock import Clock
@@ -84,7 +83,6 @@ class HttpApp:
         self._table = table
         self.edge = Edge(broker, clock, self.metrics)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._edges: WeakKeyDictionary[Principal, Edge] = WeakKeyDictionary()
         self.websockets: Upgrades | None = None
         """None: the server has no WebSockets, and ignores an offered upgrade."""
         self._observers: dict[str, Callable[[Respond], Respond]] = {}
@@ -211,9 +209,9 @@ class HttpApp:
 
     def edge_for(self, principal: Principal) -> Edge:
         assert self.auth is not None
-        found = self._edges.get(principal)
+        found: Edge | None = principal.kept.get(self)
         if found is None:
-            found = self._edges[principal] = PrincipalEdge(self.edge, self.auth.broker_for(principal))
+            found = principal.kept[self] = PrincipalEdge(self.edge, self.auth.broker_for(principal))
         return found
 
     def _follow(
