@@ -61,6 +61,7 @@ def joint_reply(work: Callable[[Joint], Coroutine[Any, Any, T]]) -> PendingReply
             reply.complete(task.result())
         else:
             assert isinstance(error, Exception)
+            joint.cancel()  # parts that succeeded have leased messages that the caller does not get
             reply.fail(error)
 
     reply.on_cancel, reply.on_withdraw = cancel, joint.withdraw

@@ -118,7 +118,19 @@ class Queues:
         """Keep at its home that the queue lives on another shard, before the queue is created there."""
         if self._view.find_queue(path) is not None:
             raise Conflict(f"queue {path} was created meanwhile, on the shard of its path", details={"queue": path})
+        self.demand_unused(path)
         await self._submit(commands.ConfigureQueue(path, QueueConfig(placement=placement)))
+
+    def demand_unused(self, path: QueuePath) -> None:
+        """Raise Conflict if a schedule or webhook of this shard names the path: it would not move with the queue."""
+        schedules = [f"schedule {name}" for name, each in self._view.schedules().items() if each.spec.queue == path]
+        webhooks = [f"webhook {id}" for id, each in self._view.webhooks().items() if each.spec.queue == path]
+        if schedules or webhooks:
+            first = (schedules + webhooks)[0]
+            raise Conflict(
+                f"{first} of queue {path} would stay on another shard than the queue; delete it first",
+                details={"queue": path},
+            )
 
     async def unplace(self, path: QueuePath) -> None:
         """Remove the entry of a queue that lived on another shard."""

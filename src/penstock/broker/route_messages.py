@@ -191,6 +191,7 @@ def lease_scope(
         except PenstockError:
             if not results:
                 raise
+            joint.cancel()
             reply = LeaseReply([], ())
         return reply._replace(results=results)
 
@@ -208,7 +209,12 @@ async def _lease_ready(
     left, room = most, options.get("bytes_max", limits.LEASE_REPLY_BYTES_MAX)
     for _, shard in ready:
         lease = {**options, "max": left, "bytes_max": room, "wait_ms": 0}
-        found = await joint.hold(router.call(shard, method, (scope,), lease))
+        try:
+            found = await joint.hold(router.call(shard, method, (scope,), lease))
+        except PenstockError:
+            if not runs:
+                raise
+            break  # the caller has messages of another shard already
         runs += found.runs
         left -= sum(run.count for run in found.runs)
         room -= sum(len(run.batch.frame) for run in found.runs)
@@ -219,23 +225,35 @@ async def _lease_ready(
 
 
 async def _lease_waiting(router: Router, joint: Joint, method: str, scope: str, options: Options) -> LeaseReply:
-    """Wait on all shards; the first that has messages wins, and the others are cancelled."""
-    replies = [joint.hold(router.call(shard, method, (scope,), options)) for shard in router.numbers]
-    waiting = {asyncio.ensure_future(_reply_of(reply)): reply for reply in replies}
-    try:
-        pending = set(waiting)
-        while pending:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                if task.exception() is not None or task.result().runs:
-                    joint.inner = [waiting[task]]
-                    return task.result()
-        return LeaseReply([], ())
-    finally:
-        for task, reply in waiting.items():
-            if reply not in joint.inner or not reply.done():
-                task.cancel()
-                reply.cancel()
+    """Wait on all shards. When the first one has messages, the others stop waiting; what they have granted meanwhile is
+    delivered too if there is room for it, and otherwise returned. Messages that a grant settles (at most once) are
+    always delivered, so the reply may have more than `max` messages."""
+    waiting: dict[asyncio.Future[LeaseReply], PendingReply[LeaseReply]] = {}
+    for shard in router.numbers:
+        reply = joint.hold(router.call(shard, method, (scope,), options))
+        waiting[asyncio.ensure_future(_reply_of(reply))] = reply
+    pending = set(waiting)
+    while pending:
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        if any(task.exception() is not None or task.result().runs for task in done):
+            break
+    for reply in waiting.values():
+        reply.withdraw()
+    await asyncio.wait(waiting)
+    runs: list[Any] = []
+    joint.inner = []
+    for task, reply in waiting.items():
+        found = [] if task.exception() is not None else task.result().runs
+        count = sum(run.count for run in (*runs, *found))
+        if not runs or count <= options["max"] or any(run.receipt is None for run in found):
+            runs += found
+            joint.inner.append(reply)
+        else:
+            reply.cancel()
+    if not runs:
+        for task in waiting:
+            task.result()  # raises the error of a shard
+    return LeaseReply(runs, ())
 
 
 async def _reply_of(reply: PendingReply[LeaseReply]) -> LeaseReply:

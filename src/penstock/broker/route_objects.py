@@ -41,6 +41,8 @@ async def delete_queue(router: Router, method: str, arguments: Arguments, option
     path = arguments[0]
     async with router.changing(path):
         shard, home = router.shard_of(path), home_of(path, router.count)
+        if shard != home:
+            router.call(shard, "queues.demand_unused", (path,), {})  # the next queue of this path may live elsewhere
         reply = await router.call(shard, method, arguments, options)
         if shard != home:
             await router.call(home, "queues.unplace", (path,), {})

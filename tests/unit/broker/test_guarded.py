@@ -28,8 +28,8 @@ SERVER_ONLY = {
     "webhooks.registrations", "webhooks.registration", "webhooks.secrets", "webhooks.disable", "webhooks.rest_of",
     "stats.groups", "stats.holders", "stats.backlog", "stats.brief", "stats.row", "analytics.use", "analytics.close",
     "series.start", "series.sample", "series.close", "users.attach", "users.find", "in_flight.count",
-    "queues.place", "queues.placement", "queues.unplace", "schedules.has", "messages.scope_head", "holds.check",
-    "dead_letters.count", "watch_commits", "stop_waiting", "close",
+    "queues.place", "queues.demand_unused", "queues.placement", "queues.unplace", "schedules.has",
+    "messages.scope_head", "holds.check", "dead_letters.count", "watch_commits", "stop_waiting", "close",
 }  # fmt: skip
 """Methods for the server itself. No principal can call them."""
 

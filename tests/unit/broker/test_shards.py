@@ -11,7 +11,7 @@ from patience import until
 from penstock.batch import Batch, build, layout
 from penstock.broker.types import PublishPart
 from penstock.core.commands import DeleteQueue
-from penstock.errors import Conflict, CrossShard, InvalidRequest, NotFound, QueueNotFound
+from penstock.errors import Conflict, CrossShard, InvalidRequest, NotFound, QueueNotFound, Unavailable
 from penstock.ids import parse_queue, parse_receipt_prefix, shard_of_id, ulid_value
 from penstock.placement import home_of, shard_of
 from penstock.testing.inprocess import in_process, messages
@@ -310,6 +310,43 @@ async def test_messages_for_a_cancelled_scope_lease_come_back(box):
         (message,) = await box.lease(path, max=10)
         assert message.attempt == 1
         await box.broker.messages.ack([message.receipt])
+
+
+@sharded
+async def test_waiting_scope_lease_loses_no_message_that_its_grant_settles(box):
+    paths = [on_shard(shard, "mail/out/q") for shard in (0, 3)]
+    for path in paths:
+        await box.broker.queues.put(path, {"delivery": "at_most_once"})
+    waiting = asyncio.ensure_future(_scope(box, wait_ms=60_000, max=1))
+    await all_wait(box)
+    await asyncio.gather(*(box.publish(path, path.encode()) for path in paths))
+    found = messages((await waiting).runs)
+    while more := messages((await _scope(box, max=10)).runs):
+        found += more
+    assert sorted(message.payload.decode() for message in found) == sorted(paths)
+
+
+@sharded
+async def test_scope_lease_that_one_shard_refuses_leaves_nothing_behind(box):
+    box.hosts[3].loop.store_missing = "the directory is gone"
+    with pytest.raises(Unavailable):
+        await _scope(box, wait_ms=60_000)
+    await until(lambda: sum(host.view.waiting for host in box.hosts) == 0)
+
+
+@sharded
+async def test_queue_with_a_schedule_is_not_placed_on_another_shard(box):
+    path = on_shard(1)
+    await box.broker.schedules.put("daily", ScheduleRequest(path, "0 9 * * *", ScheduleMessage(payload_b64="")))
+    with pytest.raises(Conflict) as asked:
+        await box.broker.queues.delete(path)
+    await box.broker.queues.delete(path, confirm=asked.value.details["confirm"])
+    with pytest.raises(Conflict, match="schedule daily"):
+        await box.broker.queues.put(path, {"placement": "shard:2"})
+    assert entries(box, path) == []
+    await box.broker.schedules.remove("daily")
+    await box.broker.queues.put(path, {"placement": "shard:2"})
+    assert entries(box, path) == [1, 2]
 
 
 @sharded
