@@ -57,7 +57,11 @@ def keeps_its_word(operation):
             case.body.pop("wait_ms", None)
         if case.query:
             case.query.pop("wait_ms", None)
-        case.call_and_validate(base_url=server.url, checks=CHECKS)
+        response = case.call(base_url=server.url)
+        # A body that is too large is refused as that (413), before it is looked at.
+        too_large = response.status_code == 413
+        checks = [check for check in CHECKS if not (too_large and check is negative_data_rejection)]
+        case.validate_response(response, checks=checks)
 
     return test
 
