@@ -144,6 +144,22 @@ def test_reserve_has_room_for_the_next_snapshot(tmp_path):
     asyncio.run(run())
 
 
+def test_reserve_of_a_directory_that_is_moved_away_does_not_end_the_journal(tmp_path):
+    async def run() -> None:
+        engine = local(tmp_path / "data")()
+        journal = await engine.acquire(0, bytes(16))
+        (tmp_path / "data").rename(tmp_path / "elsewhere")
+        await journal.hold_room_for(20 * MIB)
+        (tmp_path / "elsewhere").rename(tmp_path / "data")
+        await journal.append(journal.tail.index + 1, [b"frame"])
+        await journal.hold_room_for(20 * MIB)
+        assert (tmp_path / "data/reserve").stat().st_size == limits.DISK_RESERVE_BYTES + 20 * MIB
+        await journal.close()
+        await engine.close()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("way", ["purge", "delete", "expire"])
 def test_full_disk_takes_publishes_again_once_a_queue_is_emptied(tmp_path, way):
     async def run() -> None:

@@ -5,6 +5,7 @@ Both make room: an ack ends the need for a message, and the snapshot is what let
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from penstock import limits
@@ -30,11 +31,13 @@ class Reserve:
         self._size = limits.DISK_RESERVE_BYTES + blob_bytes // STEP_BYTES * STEP_BYTES
         if self.is_missing:
             return
-        if (held := self._size_now()) > self._size:
-            self._shrink()
-        elif held < self._size:
-            # Publishing need not wait for this: what is held back already is enough for acks.
-            self._allocate()
+        # No frame depends on this file: if the directory was moved away, the reserve keeps its size until it is back.
+        with contextlib.suppress(FileNotFoundError):
+            if (held := self._size_now()) > self._size:
+                self._shrink()
+            elif held < self._size:
+                # Publishing need not wait for this: what is held back already is enough for acks.
+                self._allocate()
 
     def give_up(self) -> None:
         self.is_missing = True
