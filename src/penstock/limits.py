@@ -184,6 +184,7 @@ PASSWORD_CHECKS_WAITING_MAX = 16
 SESSION_S_MAX = 12 * 3_600
 SESSION_IDLE_S_MAX = 3_600
 """A login ends after so long, and after so long without a request."""
+DEVICE_TOKEN_S = 90 * 86_400
 SESSIONS_MAX = 10_000
 TICKET_MS = 30_000
 TICKETS_MAX = 10_000

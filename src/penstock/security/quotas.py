@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.errors import RateLimited
+from penstock.security.addresses import counted_address
 from penstock.security.buckets import Rate, TokenBucket
 from penstock.security.principal import Principal
 
@@ -57,7 +58,7 @@ class Quotas:
 
     def demand_address(self, address: str) -> None:
         if self.bounds.address_requests is not None:
-            self._demand([("address_requests", address, self.bounds.address_requests, 1)])
+            self._demand([("address_requests", counted_address(address), self.bounds.address_requests, 1)])
 
     def demand_request(self, principal: Principal, *, settles: bool = False) -> None:
         """Count a request. One that settles messages is not refused."""

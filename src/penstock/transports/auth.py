@@ -18,6 +18,7 @@ from penstock.broker.guarded import guarded_broker
 from penstock.broker.metering import Metering
 from penstock.clock import Clock
 from penstock.errors import Forbidden, RateLimited, Unauthenticated
+from penstock.security.addresses import Headers, TrustedProxies, counted_address
 from penstock.security.buckets import FailureBackoff
 from penstock.security.credentials import KeyTable
 from penstock.security.keys import PREFIX, shown_id
@@ -31,6 +32,7 @@ from penstock.transports.login import Login
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
+    from penstock.transports.http.request import Peer
 
 SETTLING = frozenset({"ack", "nack", "reject", "release", "extend"})
 """Operations by which consumers finish what they have: a rate does not refuse them."""
@@ -44,6 +46,7 @@ class Authenticator:
     def __init__(
         self, broker: Broker, keys: KeyTable, tokens: TokenVerifier | None, clock: Clock,
         audit: AuditTrail | None = None, bounds: AccessLimits | None = None, hashes: PasswordHashes | None = None,
+        proxies: TrustedProxies | None = None,
     ):  # fmt: skip
         """Without hashes of passwords there is no login for people."""
         bounds = bounds or AccessLimits()
@@ -52,6 +55,7 @@ class Authenticator:
         self._keys = keys
         self.tokens = tokens
         self._clock = clock
+        self._proxies = proxies or TrustedProxies()
         self._failures = FailureBackoff(bounds.address_failures)
         self.quotas = Quotas(bounds, clock.monotonic)
         self._metering = Metering(broker, self.quotas, clock.now_ms)
@@ -65,6 +69,12 @@ class Authenticator:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
+    def client_behind(self, peer: Peer, headers: Headers) -> Peer:
+        """The client behind a trusted proxy; any other peer is the client itself."""
+        if self._proxies and self._proxies.trusts(peer.address):
+            return peer._replace(address=self._proxies.client(peer.address, headers))
+        return peer
+
     def authenticate(self, credential: str | None, address: str, certificate: Sequence[str] = ()) -> Principal:
         """Raises Unauthenticated, or RateLimited. `certificate` has the names of the client certificate."""
         self.quotas.demand_address(address)
@@ -74,7 +84,7 @@ class Authenticator:
             if credential is not None:
                 if self._audit is not None:
                     self._audit.note(None, "authenticate", shown_id(credential), error.code)
-                wait_s = self._failures.failed(address, self._clock.monotonic())
+                wait_s = self._failures.failed(counted_address(address), self._clock.monotonic())
                 if wait_s:
                     self.quotas.refused["address_failures"] += 1
                     raise RateLimited(
@@ -103,7 +113,7 @@ class Authenticator:
         self.quotas.demand_address(address)
         principal = self._tickets.take(ticket, self._clock.now_ms())
         if principal is None or (principal.expires_at_ms and principal.expires_at_ms <= self._clock.now_ms()):
-            self._failures.failed(address, self._clock.monotonic())
+            self._failures.failed(counted_address(address), self._clock.monotonic())
             raise Unauthenticated(
                 "this is not an unused ticket of the last 30 s; get one by POST /v1/tickets. Keys and tokens are not "
                 "taken from a URL, which proxies log: rotate a key that was in one"

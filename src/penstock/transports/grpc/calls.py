@@ -187,7 +187,7 @@ def _authenticated(auth: Authenticator, context: Context) -> tuple[Principal, st
     """The principal and the address of a call. Raises Unauthenticated or RateLimited."""
     headers, peer = _client_of(context, auth)
     ORIGIN.set(Origin(peer.address))
-    return auth.authenticate(credential_of(headers), *peer), peer.address
+    return auth.authenticate(credential_of(headers), peer.address, peer.certificate), peer.address
 
 
 def _client_of(context: Context, auth: Authenticator | None) -> tuple[list[tuple[bytes, bytes]], Peer]:
@@ -202,7 +202,8 @@ def _client_of(context: Context, auth: Authenticator | None) -> tuple[list[tuple
     ]
     names = (*shown.get("peer_uri", ()), *shown.get("peer_dns", ()))
     address = unquote(context.peer() or "").partition(":")[2].rpartition(":")[0]
-    return headers, Peer(address, tuple(name.decode() for name in names))
+    peer = Peer(address.strip("[]"), tuple(name.decode() for name in names))
+    return headers, peer if auth is None else auth.client_behind(peer, headers)
 
 
 def _encoded(reply: Message) -> bytes:

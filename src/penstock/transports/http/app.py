@@ -27,7 +27,7 @@ from penstock.transports.http.edge import Edge, PrincipalEdge
 from penstock.transports.http.in_process import InProcessHttp
 from penstock.transports.http.pages import Ask, Site, page, to_login
 from penstock.transports.http.request import ClientGone, Request
-from penstock.transports.login import check_csrf, session_cookie
+from penstock.transports.login import COOKIE, check_csrf, cookie_of
 from penstock.transports.memory_budget import MemoryBudget
 from penstock.transports.metrics import Metrics
 from penstock.transports.request_log import RequestLog, request_id_of
@@ -172,7 +172,7 @@ class HttpApp:
         address = request.peer.address
         if request.principal is None:
             credential = credential or credential_of(request.fields.headers)
-            if cookies and credential is None and (cookie := session_cookie(request.fields.headers)) is not None:
+            if cookies and credential is None and (cookie := cookie_of(request.fields.headers, COOKIE)) is not None:
                 request.principal, request.by_cookie = self.auth.session_of(cookie, address), True
             else:
                 request.principal = self.auth.authenticate(credential, address, request.peer.certificate)

@@ -51,7 +51,7 @@ class Edge:
 
     __slots__ = (
         "audit", "auth", "broker", "clock", "draining", "list_connections", "log_levels", "metrics", "queue_rows",
-        "secure", "storage", "streams",
+        "storage", "streams",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, clock: Clock, metrics: Metrics):
@@ -73,8 +73,6 @@ class Edge:
         """None: the server keeps no audit trail."""
         self.auth: Authenticator | None = None
         """None: the server asks for no credentials."""
-        self.secure = False
-        """The listener has TLS."""
 
     def count_publish(self, runs: Sequence[PublishedRun], started: float) -> None:
         self.metrics.published(runs)
