@@ -142,11 +142,9 @@ class Quotas:
 
         return close
 
-    def room(self, limit: str, most: int, used: int) -> int:
-        """How many more there may be; refuses if there is no room."""
-        if used >= most:
-            raise self._refusal(limit, str(most))
-        return most - used
+    def refusal(self, limit: str) -> RateLimited:
+        """For one that has the limit already."""
+        return self._refusal(limit, str(getattr(self.bounds, limit)))
 
     def _refusal(self, limit: str, allowed: str, retry_after_ms: int = 1_000) -> RateLimited:
         self.refused[limit] += 1

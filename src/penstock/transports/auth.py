@@ -58,7 +58,7 @@ class Authenticator:
         self._proxies = proxies or TrustedProxies()
         self._failures = FailureBackoff(bounds.address_failures)
         self.quotas = Quotas(bounds, clock.monotonic)
-        self._metering = Metering(broker, self.quotas, clock.now_ms)
+        self._metering = Metering(broker, self.quotas)
         self._tickets = Tickets()
         self.login = None if hashes is None else Login(broker, hashes, clock, audit, bounds.address_failures, self._end)
         self.is_revoked: Callable[[bytes], bool] = lambda _: False
