@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import NamedTuple
 
 from penstock import limits
@@ -118,9 +119,14 @@ class Quotas:
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 
-    def open_stream(self, principal: Principal) -> Callable[[], None]:
-        """Count a stream of the principal. Returns the function that is called at its end."""
-        return self._open("key_streams", principal_name(principal), self.bounds.key_streams)
+    def open_stream(self, principal: Principal, *queues: str) -> Callable[[], None]:
+        """Count a stream of the principal, and of these queues: of all or of none. Returns the function that is called
+        at its end."""
+        with ExitStack() as opened:
+            opened.callback(self._open("key_streams", principal_name(principal), self.bounds.key_streams))
+            for queue in queues:
+                opened.callback(self.open_queue_stream(queue))
+            return opened.pop_all().close
 
     def open_queue_stream(self, queue: str) -> Callable[[], None]:
         return self._open("queue_streams", queue, self.bounds.queue_streams)

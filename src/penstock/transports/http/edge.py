@@ -16,6 +16,7 @@ from penstock.wire.logs import LogsReply, LogsRequest
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
+    from penstock.security.principal import Principal
     from penstock.transports.auth import Authenticator
     from penstock.transports.http.event_stream import EventStreams
 
@@ -74,6 +75,9 @@ class Edge:
         self.auth: Authenticator | None = None
         """None: the server asks for no credentials."""
 
+    def charge(self, *, settles: bool = False) -> None:
+        """Count a request that came otherwise than by HTTP. Raises RateLimited, unless it settles messages."""
+
     def count_publish(self, runs: Sequence[PublishedRun], started: float) -> None:
         self.metrics.published(runs)
         self.metrics.publish_seconds.observe(self.clock.monotonic() - started)
@@ -86,11 +90,16 @@ class Edge:
 class PrincipalEdge(Edge):
     """The edge for requests of one principal: the same, with the guarded broker."""
 
-    __slots__ = ("_whole",)
+    __slots__ = ("_principal", "_whole")
 
-    def __init__(self, whole: Edge, broker: Broker):
+    def __init__(self, whole: Edge, broker: Broker, principal: Principal):
         self._whole = whole
+        self._principal = principal
         super().__init__(broker, whole.clock, whole.metrics)
+
+    def charge(self, *, settles: bool = False) -> None:
+        if self._whole.auth is not None:
+            self._whole.auth.quotas.demand_request(self._principal, settles=settles)
 
     @property
     def draining(self) -> bool:

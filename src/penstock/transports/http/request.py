@@ -63,8 +63,8 @@ class Request:
     """A request with its whole body, and the state of its client while it is answered."""
 
     __slots__ = (
-        "_body", "_gone", "by_cookie", "disconnected", "fields", "half_closed", "made_for", "method", "must_close",
-        "operation", "path", "peer", "pending", "principal", "query", "size", "trace",
+        "_body", "_gone", "by_cookie", "disconnected", "fields", "half_closed", "in_session", "made_for", "method",
+        "must_close", "operation", "path", "peer", "pending", "principal", "query", "size", "trace",
     )  # fmt: skip
 
     def __init__(self, method: str, path: str, query: bytes, fields: Fields, body: bytes):
@@ -81,6 +81,8 @@ class Request:
         """The identity behind the request, if the server asks for credentials."""
         self.by_cookie = False
         """The identity is that of a cookie, which browsers send unasked."""
+        self.in_session = False
+        """True: it came through a connection that ends when its credential does, and where that can be renewed."""
         self.made_for: Request | None = None
         """The request for a page that this one is a part of."""
         self.pending: PendingReply[Any] | None = None
