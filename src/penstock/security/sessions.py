@@ -53,8 +53,8 @@ class UserSessions:
         return Secret(cookie), session
 
     def trim(self) -> list[UserSession]:
-        """Forget sessions above the limit: the oldest of the persons who have most, so that no person can end the
-        sessions of all others."""
+        """Forget sessions above the limit: the oldest one of the account that has most, so that the logins of one
+        account do not end the sessions of the others."""
         ended = []
         while len(self._open) > limits.SESSIONS_MAX:
             largest, _ = Counter(session.id for session in self._open.values()).most_common(1)[0]

@@ -1,4 +1,4 @@
-"""Wrong passwords: the waits of addresses and accounts, and persons whom no stranger keeps out."""
+"""Wrong passwords: the waits of addresses and accounts, and of browsers with a device token."""
 
 from __future__ import annotations
 
