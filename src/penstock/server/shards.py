@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from penstock.broker.confirm import Confirmations
-from penstock.broker.router import RoutedBroker
+from penstock.broker.router import routed_over
 from penstock.broker.series import MemoryBlocks
 from penstock.broker.service import Broker
 from penstock.broker.vault import Vault
@@ -78,7 +78,7 @@ async def open_shards(
     if count == 1:
         return OpenShards(hosts, brokers[0])
     # Transports know the rooms and their methods, which both have.
-    return OpenShards(hosts, cast(Broker, RoutedBroker(brokers, clock.now_ms)))
+    return OpenShards(hosts, cast(Broker, routed_over(brokers, clock.now_ms)))
 
 
 async def _open(
