@@ -278,6 +278,8 @@ DISK_RESERVE_BYTES = 16 * MIB
 # -- the edges --------------------------------------------------------------------------------------------------
 
 CONNECTIONS_MAX = 10_000
+LISTEN_BACKLOG = 2_048
+"""Connections that were opened and not accepted yet."""
 HEADER_BYTES_MAX = 64 * KIB
 """Request line and headers of one HTTP request."""
 HEADER_WAIT_MS = 10_000
@@ -303,6 +305,7 @@ METRIC_GROUPS_MAX = 2_000
 
 # -- links between processes of one store -------------------------------------------------------------------------
 
+PROCESSES_MAX = 64
 LINK_FRAME_BYTES_MAX = 64 * MIB
 """One call or reply. The largest one is a page of events or of messages, below a third of this."""
 LINK_UNSENT_BYTES_MAX = 32 * MIB

@@ -76,6 +76,11 @@ class Link:
 
     def start(self) -> None:
         self._task = asyncio.ensure_future(self._keep_connected())
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("link_failed", peer=self._name, exc_info=error)
 
     @property
     def is_connected(self) -> bool:
@@ -213,7 +218,7 @@ class Link:
             self._disconnected()
 
     def _connected(self, connection: _Connection) -> None:
-        _log.info("link_connected", process=self._name)
+        _log.info("link_connected", peer=self._name)
         self._connection = connection
         for number, watch in self._watches.items():
             connection.send(Kind.WATCH, number, watch.body)
@@ -222,7 +227,7 @@ class Link:
             connection.send(Kind.CALL, number, call.body)
 
     def _disconnected(self) -> None:
-        _log.warning("link_disconnected", process=self._name, calls=len(self._calls))
+        _log.warning("link_disconnected", peer=self._name, calls=len(self._calls))
         self._connection = None
         calls, self._calls = self._calls, {}
         for number, call in calls.items():
