@@ -36,7 +36,7 @@ _log = structlog.get_logger("penstock.server")
 
 BEAT_S = 1.0
 """A process writes a byte so often, as long as its event loop turns."""
-SILENT_S_MAX = 30.0
+SILENT_S_MAX = 10.0
 """A process that has written nothing for so long is killed. Longer than any stall of a disk that is worth surviving."""
 FAILED_STARTS_MAX = 3
 """A process that ends so many times in a row before it is ready ends the server."""
