@@ -119,7 +119,8 @@ async def open_store(settings: Settings, clock: Clock, process: int | None = Non
 
 def _store_refused(error: Exception) -> Unavailable:
     kind = DiskFailed if isinstance(error, Failed | OSError) else StoreRefused
-    return kind(f"the store cannot be opened: {error}")
+    reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+    return kind(f"the store cannot be opened: {reason}")
 
 
 async def open_node(settings: Settings, member: Member | None = None) -> Node:

@@ -18,7 +18,7 @@ from penstock.cluster.owner import LinkOwner
 
 
 class Member(NamedTuple):
-    """What the supervisor tells a process."""
+    """The place of a process among the others, from the supervisor."""
 
     number: int
     processes: int

@@ -71,7 +71,8 @@ class InProcess:
         self.broker: Broker
         self.brokers: Sequence[Broker]
         """The facade of each process."""
-        self._processes: list[LinkedProcess] = []
+        self.processes: list[LinkedProcess] = []
+        """Where there are several."""
         self.failures: list[str] = []
         """The reasons of journal failures, which stop the shard."""
 
@@ -107,17 +108,17 @@ class InProcess:
             )
             for host in self.hosts
         ]
-        self._processes = linked(brokers, processes, self.clock.now_ms) if processes > 1 else []
-        if self._processes:
-            self.broker = cast(Broker, self._processes[0].broker)
+        self.processes = linked(brokers, processes, self.clock.now_ms) if processes > 1 else []
+        if self.processes:
+            self.broker = cast(Broker, self.processes[0].broker)
         else:
             self.broker = brokers[0] if shards == 1 else cast(Broker, routed_over(brokers, self.clock.now_ms))
-        self.brokers = [cast(Broker, process.broker) for process in self._processes] or [self.broker]
+        self.brokers = [cast(Broker, process.broker) for process in self.processes] or [self.broker]
 
     async def stop(self, *, final_snapshot: bool = True) -> None:
-        for process in self._processes:
+        for process in self.processes:
             await process.close_links()
-        for process in self._processes[1:]:
+        for process in self.processes[1:]:
             await process.broker.close(final_snapshot=final_snapshot)
         await self.broker.close(final_snapshot=final_snapshot)
         await self.engine.close()
@@ -140,10 +141,13 @@ class InProcess:
         **columns: Sequence[int | bytes],
     ) -> PublishReply:
         """Publish one batch; each of `columns` has one value per payload."""
+        parts = self.parts(queue, *payloads, **columns)
+        return await self.broker.messages.publish(parts, ProducerSeq(*producer) if producer else None)
+
+    def parts(self, queue: str, *payloads: bytes, **columns: Sequence[int | bytes]) -> list[PublishPart]:
+        """One batch, as `messages.publish` takes it."""
         named: Any = {_COLUMNS[name]: values for name, values in columns.items()}
-        batch = Batch.open(build(payloads, kind=layout.KIND_BYTES, columns=named))
-        part = PublishPart(parse_queue(queue), batch)
-        return await self.broker.messages.publish([part], ProducerSeq(*producer) if producer else None)
+        return [PublishPart(parse_queue(queue), Batch.open(build(payloads, kind=layout.KIND_BYTES, columns=named)))]
 
     async def lease(self, queue: str, **options: Any) -> list[Delivered]:
         return messages((await self.broker.messages.lease(parse_queue(queue), **options)).runs)

@@ -47,6 +47,9 @@ class LocalEngine:
         self._files.make_dir(root)
         if process is None:
             self._lock = self._take_lock(f"{root}/lock", root)
+            for name in self._files.list_dir(root):
+                if name.startswith("reserve-"):  # of processes that shared the directory
+                    self._files.remove(f"{root}/{name}")
         else:
             self._lock = self._files.open(f"{root}/lock")
 
