@@ -17,7 +17,7 @@ def test_each_shard_is_locked_by_the_process_that_has_it(tmp_path):
         supervisor = LocalEngine(str(tmp_path / "data"))
         first, second = (LocalEngine(str(tmp_path / "data"), process=number) for number in range(2))
         journals = [await first.acquire(0, OWNER), await second.acquire(1, OWNER)]
-        with pytest.raises(Unavailable, match="shard 1 of .* in use"):
+        with pytest.raises(Unavailable, match=r"shard 1 of .* in use"):
             await first.acquire(1, OWNER)
         for journal in journals:
             await journal.close()
