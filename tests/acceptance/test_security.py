@@ -144,29 +144,6 @@ def test_token_has_the_scopes_of_its_claims(guarded):
     assert status(guarded, token, "GET", "/v1/keys") == 403
 
 
-# A header is trimmed, so a space behind a token is not sent; and gRPC sends ASCII only.
-SENDABLE = {
-    name: text
-    for name, text in tokens.hostile_tokens().items()
-    if len(text) < 8000 and text.strip() == text and text.isascii()
-}
-
-
-def test_hostile_tokens_are_refused_by_every_protocol(guarded):
-    assert len(SENDABLE) >= 60
-    channel = grpc.insecure_channel(guarded.grpc)
-    broker = stubs.BrokerStub(channel)
-    for name, token in SENDABLE.items():
-        assert status(guarded, token, "GET", "/v1/queues") in (401, 429), name
-        with pytest.raises(grpc.RpcError) as refused:
-            broker.ListQueues(pb.ListQueuesRequest(), metadata=(("authorization", f"Bearer {token}"),))
-        assert refused.value.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED), name
-        with pytest.raises(InvalidStatus) as closed, web_socket(guarded, authorization=f"Bearer {token}"):
-            pass
-        assert closed.value.response.status_code in (401, 429), name
-    channel.close()
-
-
 # -- WebSocket and gRPC -------------------------------------------------------------------------------------------
 
 
