@@ -370,6 +370,26 @@ def test_sdk_sends_its_key(guarded, scheme):
         client.queue("shop/sdk").publish(1)
 
 
+@pytest.mark.parametrize("scheme", ["http", "ws", "grpc"])
+def test_ticket_of_the_sdk_has_the_scopes_of_its_key(guarded, scheme):
+    key = new_key(guarded, "publish:shop/*")["key"]
+    address = guarded.grpc if scheme == "grpc" else f"127.0.0.1:{guarded.port}"
+    with Client(f"{scheme}://{address}", key=key) as client:
+        made = client.ticket()
+    assert made.expires_at_ms > time.time() * 1000
+    with connect(f"ws://127.0.0.1:{guarded.port}/v1/ws?ticket={made.ticket}", proxy=None) as opened:
+        assert json.loads(opened.recv())["type"] == "hello"
+        for queue, answer in (("shop/tickets", "reply"), ("bank/tickets", "error")):
+            opened.send(json.dumps({"type": "publish", "id": 1, "queue": queue, "messages": [{"payload": 1}]}))
+            assert ("error" in json.loads(opened.recv())) == (answer == "error")
+
+
+def test_command_line_shows_a_ticket(guarded):
+    shown = json.loads(penstock(guarded, "keys", "ticket", "-o", "json").stdout)
+    with connect(f"ws://127.0.0.1:{guarded.port}/v1/ws?ticket={shown['ticket']}", proxy=None) as opened:
+        assert json.loads(opened.recv())["type"] == "hello"
+
+
 # -- dialects ----------------------------------------------------------------------------------------------------
 
 
