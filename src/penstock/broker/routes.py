@@ -91,6 +91,7 @@ ROUTES: dict[str, Route] = {
         _queue,
     ),
     "in_flight.receipts": route_objects.receipts_of_ids,
+    "in_flight.held": _all(merging.summed),
     "queues.put": route_objects.put_queue,
     "queues.delete": route_objects.delete_queue,
     "queues.list": _paged(merging.queue_page),
