@@ -79,10 +79,6 @@ class ServerTls:
         self._grpc_files = self._files
         self.context = self._context(self._files)
 
-    @property
-    def asks_for_certificates(self) -> bool:
-        return bool(self._files.client_ca)
-
     def reload(self) -> bool:
         """Read the files again; True if they changed. If they cannot be used, the former ones stay, and a log event
         says why."""
