@@ -19,12 +19,13 @@ from penstock import limits
 from penstock.batch import Buffer
 from penstock.engines.local.blobs import BlobFiles
 from penstock.engines.local.files import FULL, Files, portions
-from penstock.engines.local.opening import CELL, FILE_HEADER_BYTES, cell, file_header, number_in
+from penstock.engines.local.opening import FILE_HEADER_BYTES, file_header
 from penstock.engines.local.pieces import PieceReader
 from penstock.engines.local.recovery import Fsync, chain_at_start, open_segments, recover_tail, scan, take_term
 from penstock.engines.local.reserve import Reserve, with_room
 from penstock.engines.local.segment import Segment, zeros
 from penstock.engines.local.spare import Spares
+from penstock.journal.cells import CELL, cell, number_in
 from penstock.journal.frame import CHAIN_START, HEADER, PAGE_BYTES, BadFrame, Frame, time_of
 from penstock.journal.missing import POSITION_BITS
 from penstock.journal.port import Damaged, Failed, Fenced, Head, OutOfSpace, Place, Source, Tail, Traits
