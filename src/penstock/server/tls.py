@@ -87,6 +87,10 @@ class ServerTls:
         if self.asks_for_certificates:
             self.context.num_tickets = 0
 
+    @property
+    def asks_for_certificates(self) -> bool:
+        return bool(self._files.client_ca)
+
     def reload(self) -> bool:
         """Read the files again; True if they changed. If they cannot be used, the former ones stay, and a log event
         says why."""
