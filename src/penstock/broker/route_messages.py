@@ -1,4 +1,4 @@
-"""Routes of publish, lease and settle. What must happen as a whole is refused if it concerns several shards."""
+"""Routes of publish, lease and settle. An atomic call is refused if it concerns several shards."""
 
 from __future__ import annotations
 
