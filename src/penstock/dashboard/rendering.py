@@ -92,13 +92,13 @@ def number(value: float | None) -> str:
 _ZERO = Markup('<span class="zero">0</span>')
 
 
-def amount(value: int) -> Markup:
+def amount(value: int) -> str:
     """A count in a table: the exact number is the title of one that is shortened."""
     if not value:
         return _ZERO
     if value < _MOST_COMPACT:
-        return Markup(f"{value:,}")  # noqa: S704 - a number
-    return Markup(f'<span title="{value:,}">{number(value)}</span>')  # noqa: S704 - numbers
+        return f"{value:,}"
+    return Markup('<span title="{}">{}</span>').format(f"{value:,}", number(value))
 
 
 def rate(value: float | None) -> str:
@@ -135,14 +135,12 @@ def spark(values: Sequence[int] | None) -> Markup:
 @lru_cache(maxsize=1_000)
 def _drawn(values: tuple[int, ...]) -> Markup:
     top, floor = max(values, default=0), SPARK_HEIGHT - 1.5
-    if not top:
-        shape = f'<path d="M0 {floor}H{SPARK_WIDTH}"/>'
-    else:
+    places = [f"0,{floor} {SPARK_WIDTH},{floor}"]
+    if top:
         step = SPARK_WIDTH / max(1, len(values) - 1)
-        places = (f"{at * step:.1f},{floor - value / top * (SPARK_HEIGHT - 3):.1f}" for at, value in enumerate(values))
-        shape = f'<polyline points="{" ".join(places)}"/>'
-    size = f'width="{SPARK_WIDTH}" height="{SPARK_HEIGHT}"'
-    return Markup(f'<svg class="spark" {size} aria-hidden="true">{shape}</svg>')  # noqa: S704 - numbers
+        places = [f"{at * step:.1f},{floor - value / top * (SPARK_HEIGHT - 3):.1f}" for at, value in enumerate(values)]
+    svg = Markup('<svg class="spark{}" width="{}" height="{}" aria-hidden="true"><polyline points="{}"/></svg>')
+    return svg.format("" if top else " flat", SPARK_WIDTH, SPARK_HEIGHT, " ".join(places))
 
 
 def pretty(value: Any) -> str:
