@@ -119,7 +119,7 @@ class GroupCommit:
         *,
         on_durable: Callable[[list[CommitEntry], int, list[bytes]], None],
         on_refused: Callable[[list[CommitEntry]], Awaitable[None]],
-        on_failed: Callable[[str, list[CommitEntry]], None],
+        on_failed: Callable[[Exception], None],
         is_at_hand: Callable[[CommitEntry], bool] = lambda _: True,
     ):
         """`on_durable(entries, locator, parts)`; `on_refused`: surely not written, for want of space; `on_failed`: the
@@ -130,6 +130,8 @@ class GroupCommit:
         self.taken_bytes = 0
         """Bytes of the records that were given to the journal."""
         self.under_way = False
+        self.taken: list[CommitEntry] = []
+        """The entries of the commit that is under way."""
         self.idle = asyncio.Event()
         self.idle.set()
         self.on_duration: Callable[[float], None] = lambda _: None
@@ -233,7 +235,7 @@ class GroupCommit:
         """Write one frame, through the journal's thread or inline, and complete its entries."""
         self.under_way = True
         try:
-            entries = self._take_entries()
+            entries = self.taken = self._take_entries()
             parts = [part for entry in entries for part in entry.parts]
             locator = 0
             if parts:
@@ -246,11 +248,12 @@ class GroupCommit:
                     await self._on_refused(entries)
                     return
                 except Exception as error:  # the outcome is unknown, whatever the error was
-                    self._on_failed(str(error) or repr(error), entries)
+                    self._on_failed(error)
                     return
             self._on_durable(entries, locator, parts)
         finally:
             self.under_way = False
+            self.taken = []
             if self.waiting:
                 self._schedule()
             else:

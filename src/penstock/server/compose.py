@@ -65,6 +65,12 @@ class Node(NamedTuple):
     watching: Sequence[asyncio.Future[None]]
     audit: AuditLog | None
     tracing: ServerTracing | None
+    loops: Sequence[ShardLoop]
+
+    @property
+    def taken_over(self) -> bool:
+        """True if the process must end because another owner has one of its shards."""
+        return any(loop.taken_over for loop in self.loops)
 
     async def close(self, grace_s: float = 0.0) -> None:
         """Answer waiting requests, make all writes durable and release the store. Webhook requests get `grace_s`."""
@@ -131,7 +137,8 @@ async def open_node(settings: Settings) -> Node:
         data_dir=settings.data_dir, fsync=settings.fsync, shards=count,
         replayed=shards.replayed,
     )  # fmt: skip
-    watching = [asyncio.ensure_future(_watch_store(engine, [host.loop for host in shards.hosts]))]
+    loops = [host.loop for host in shards.hosts]
+    watching = [asyncio.ensure_future(_watch_store(engine, loops))]
     audit: AuditLog | None = None
     try:
         if settings.auth == "keys" and not settings.store.startswith("memory:"):
@@ -159,7 +166,7 @@ async def open_node(settings: Settings) -> Node:
         sender = tracing.sending(sender)
     courier = WebhookDeliverer(broker, guard, sender, clock)
     app.metrics.webhook_attempts = lambda: courier.outcomes
-    return Node(engine, broker, app, courier, clock, failed, watching, audit, tracing)
+    return Node(engine, broker, app, courier, clock, failed, watching, audit, tracing, loops)
 
 
 def _open_tracing(settings: Settings, app: HttpApp) -> ServerTracing | None:
