@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from penstock.core.commands import DeleteQueue
 from penstock.engines.memory import MemoryEngine
 from penstock.errors import Unavailable
 from penstock.ids import parse_queue
@@ -97,6 +98,28 @@ def test_a_lost_piece_is_named_and_does_not_take_others_away(sealed):
 
             assert any("missing" in each for each in problems)
             assert found == [each for at, each in enumerate(sent) if at not in lost]
+
+    asyncio.run(run())
+
+
+def test_a_queue_may_be_deleted_while_its_messages_are_fetched_to_be_sealed():
+    async def run() -> None:
+        problems: list[str] = []
+        options = {"segment_bytes": 30_000, "segments_kept": 1, "on_problem": problems.append}
+        async with in_process(remote(), memory=NodeMemory(0, SMALL), **options) as box, asyncio.timeout(30):
+            await publish_ten(box)
+            sealer, deleted = box.host.upkeep._sealer, []
+            bring = sealer._bring
+
+            async def bring_slowly(*arguments) -> None:
+                await bring(*arguments)
+                if not deleted:
+                    deleted.append(await box.host.loop.submit(DeleteQueue(1)))
+
+            sealer._bring = bring_slowly
+            for _ in range(3):
+                await box.host.upkeep.round()
+            assert deleted and not box.host.loop.shard.queues and not problems
 
     asyncio.run(run())
 
