@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from penstock import limits
 from penstock.broker.joint import Joint, gathered, joint_reply, merged
@@ -19,20 +21,26 @@ if TYPE_CHECKING:
     from penstock.broker.router import Router
 
 
+T = TypeVar("T")
+
 # -- messages -----------------------------------------------------------------------------------------------------
 
 
 def publish(router: Router, method: str, arguments: Arguments, options: Options) -> PendingReply[Any]:
     parts: Sequence[PublishPart] = arguments[0]
     shard = _one_shard(router, {part.queue for part in parts})
-    return _to_existing(router, [part.queue for part in parts], shard, method, arguments, options)
+    if unfinished := _unfinished(router, parts):
+        return _behind(router, unfinished, lambda: publish(router, method, arguments, options))
+    return router.call(shard, method, arguments, options)  # type: ignore[no-any-return]
 
 
 def transact(router: Router, method: str, arguments: Arguments, options: Options) -> PendingReply[Any]:
     receipts, parts = arguments
     shards = set(_by_shard(router, receipts))
     shard = _one_shard(router, {part.queue for part in parts}, shards)
-    return _to_existing(router, [part.queue for part in parts], shard, method, arguments, options)
+    if unfinished := _unfinished(router, parts):
+        return _behind(router, unfinished, lambda: transact(router, method, arguments, options))
+    return router.call(shard, method, arguments, options)  # type: ignore[no-any-return]
 
 
 def _one_shard(router: Router, queues: set[QueuePath], others: set[int] = frozenset()) -> int:  # type: ignore[assignment]
@@ -54,18 +62,18 @@ def _one_shard(router: Router, queues: set[QueuePath], others: set[int] = frozen
 _SHOWN = 100
 
 
-def _to_existing(
-    router: Router, queues: Sequence[QueuePath], shard: int, method: str, arguments: Arguments, options: Options
-) -> PendingReply[Any]:
-    """The call, behind the creation of queues whose home names this shard and which are not here yet."""
-    unfinished = [queue for queue in queues if router.is_unfinished(queue)]
-    if not unfinished:
-        return router.call(shard, method, arguments, options)  # type: ignore[no-any-return]
+def _unfinished(router: Router, parts: Sequence[PublishPart]) -> list[QueuePath]:
+    """Queues whose home names another shard on which they are not yet, or not any more."""
+    return [part.queue for part in parts if router.is_unfinished(part.queue)]
+
+
+def _behind(router: Router, unfinished: list[QueuePath], route: Callable[[], PendingReply[Any]]) -> PendingReply[Any]:
+    """The call, routed again behind the creation of these queues: one that was deleted meanwhile may live elsewhere."""
 
     async def create_first(joint: Joint) -> Any:
         for queue in unfinished:
             await router.finish(queue)
-        return await joint.hold(router.call(shard, method, arguments, options))
+        return await joint.hold(route())
 
     return joint_reply(create_first)
 
@@ -101,9 +109,39 @@ def settle(router: Router, method: str, arguments: Arguments, options: Options) 
     calls = _settling_calls(router, method, receipts, places, options)
 
     async def settle(_: Joint) -> list[Settled]:
-        return _in_order(await gathered(reply for reply, _ in calls), [positions for _, positions in calls])
+        results = await asyncio.gather(*map(_reply_of, (reply for reply, _ in calls)), return_exceptions=True)
+        placed = [positions for _, positions in calls]
+        errors = [each for each in results if isinstance(each, BaseException)]
+        if not errors:
+            return _in_order(results, placed)  # type: ignore[arg-type]
+        raise _settled_in_part(receipts, results, placed, errors[0])
 
     return joint_reply(settle)
+
+
+def _settled_in_part(
+    receipts: Sequence[str],
+    results: Sequence[list[Settled] | BaseException],
+    positions: Sequence[list[int]],
+    error: BaseException,
+) -> BaseException:
+    """The error of a shard, with the receipts that others settled, and with those whose outcome is unknown."""
+    failed: dict[bool, list[int]] = {True: [], False: []}
+    settled: list[Settled] = []
+    for result, at in zip(results, positions, strict=True):
+        if isinstance(result, BaseException):
+            refused = isinstance(result, PenstockError) and result.details.get("outcome") != "unknown"
+            failed[refused] += at
+        else:
+            settled += result
+    if isinstance(error, PenstockError):
+        error.details = {
+            **error.details,
+            "settled": msgspec.to_builtins(settled),
+            "unsettled": [receipts[at] for at in sorted(failed[True])],
+            "unknown": [receipts[at] for at in sorted(failed[False])],
+        }
+    return error
 
 
 def _settling_calls(
@@ -256,5 +294,5 @@ async def _lease_waiting(router: Router, joint: Joint, method: str, scope: str, 
     return LeaseReply(runs, ())
 
 
-async def _reply_of(reply: PendingReply[LeaseReply]) -> LeaseReply:
+async def _reply_of(reply: PendingReply[T]) -> T:
     return await reply

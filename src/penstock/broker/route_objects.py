@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.broker import merging
 from penstock.broker.joint import gathered, merged
 from penstock.broker.routing import META, Arguments, Options
-from penstock.errors import Conflict, CrossShard, InvalidRequest, NotFound
+from penstock.errors import Conflict, CrossShard, DiskFull, InvalidRequest, NotFound, PenstockError, Unavailable
 from penstock.ids import parse_queue, shard_of_id, ulid_value
 from penstock.placement import BY_QUEUE, home_of, is_placement, shard_of
 from penstock.wire.encryption import ErasedReply
@@ -33,7 +33,13 @@ async def put_queue(router: Router, method: str, arguments: Arguments, options: 
         wanted = shard_of(path, placement, router.count)
         if wanted != home and wanted < router.count:
             await router.call(home, "queues.place", (path, placement), {})
-            return await router.call(wanted, method, arguments, options)
+            try:
+                return await router.call(wanted, method, arguments, options)
+            except (Unavailable, DiskFull):
+                raise  # it may be there; otherwise the next publish or `PUT` creates it
+            except PenstockError:
+                await router.call(home, "queues.unplace", (path,), {})
+                raise
         return await router.call(home, method, arguments, options)
 
 
@@ -43,6 +49,8 @@ async def delete_queue(router: Router, method: str, arguments: Arguments, option
         shard, home = router.shard_of(path), home_of(path, router.count)
         if shard != home:
             router.call(shard, "queues.demand_unused", (path,), {})  # the next queue of this path may live elsewhere
+            if not router.has(path, shard):
+                await router.call(home, "queues.unplace", (path,), {})  # an earlier delete ended between its two steps
         reply = await router.call(shard, method, arguments, options)
         if shard != home:
             await router.call(home, "queues.unplace", (path,), {})
@@ -94,6 +102,8 @@ async def put_schedule(router: Router, method: str, arguments: Arguments, option
     name, asked = arguments
     queue = parse_queue(asked.queue)
     async with router.names:
+        if router.is_unfinished(queue):
+            await router.finish(queue)
         present, shard = _shard_with_schedule(router, name), router.shard_of(queue)
         if present is not None and present != shard:
             raise CrossShard(
@@ -101,8 +111,6 @@ async def put_schedule(router: Router, method: str, arguments: Arguments, option
                 "queue; delete it, and create it again",
                 details={"field": "queue"},
             )
-        if router.is_unfinished(queue):
-            await router.finish(queue)
         return await router.call(shard, method, arguments, options)
 
 
