@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import http.client
 import json
 import os
-import shutil
-import signal
-import socket
-import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import grpc
 import hostile_tokens as tokens
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
-from cryptography.x509.oid import NameOID
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from penstock.errors import Forbidden, QueueNotFound, Unauthenticated
-from penstock.server.tls_dev import make_certificates
 from penstock.sync import Client
 from penstock.v1 import broker_pb2 as pb
 from penstock.v1 import broker_pb2_grpc as stubs
@@ -327,187 +316,6 @@ def test_sdk_over_grpc_has_the_scopes_of_its_key(guarded):
             client.queue("shop/orders").peek()
     with Client(f"grpc://{guarded.grpc}", key="none") as client, pytest.raises(Unauthenticated):
         client.queue("shop/orders").publish(1)
-
-
-# -- TLS ----------------------------------------------------------------------------------------------------------
-
-
-def tls_flags(certificates: Path, *more: str) -> list[str]:
-    return ["--tls-cert", str(certificates / "server.pem"), "--tls-key", str(certificates / "server.key"), *more]
-
-
-def trusting(certificates: Path, client: Path | None = None, name: str = "client") -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=certificates / "ca.pem")
-    if client is not None:
-        context.load_cert_chain(client / f"{name}.pem", client / f"{name}.key")
-    return context
-
-
-def get(server: Server, context: ssl.SSLContext, target: str, **headers: str) -> int:
-    connection = http.client.HTTPSConnection("localhost", server.port, context=context, timeout=20)
-    with contextlib.closing(connection):
-        connection.request("GET", target, headers={name.replace("_", "-"): text for name, text in headers.items()})
-        return connection.getresponse().status
-
-
-def test_only_tls_1_3_is_spoken(tmp_path):
-    make_certificates(tmp_path / "tls", ["localhost", "127.0.0.1"], CLIENT)
-    with running(tmp_path / "data", *tls_flags(tmp_path / "tls")) as server:
-        assert server.url.startswith("https://")
-        assert get(server, trusting(tmp_path / "tls"), "/healthz") == 200
-        for port, protocol in ((server.port, "http/1.1"), (int(server.grpc.rpartition(":")[2]), "h2")):
-            for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-                context = trusting(tmp_path / "tls")
-                context.maximum_version = newest
-                context.set_alpn_protocols([protocol])
-                with socket.create_connection(("127.0.0.1", port)) as plain:
-                    if newest is ssl.TLSVersion.TLSv1_2:
-                        with pytest.raises((ssl.SSLError, OSError)):
-                            context.wrap_socket(plain, server_hostname="localhost")
-                    else:
-                        with context.wrap_socket(plain, server_hostname="localhost") as secure:
-                            assert secure.version() == "TLSv1.3"
-
-
-def test_certificates_are_reloaded_without_dropping_connections(tmp_path):
-    make_certificates(tmp_path / "tls", ["localhost"], CLIENT)
-    make_certificates(tmp_path / "next", ["localhost"], CLIENT)
-    with running(tmp_path / "data", *tls_flags(tmp_path / "tls")) as server:
-        before = http.client.HTTPSConnection("localhost", server.port, context=trusting(tmp_path / "tls"), timeout=20)
-        before.request("GET", "/healthz")
-        assert before.getresponse().read() == b'{"status":"ok"}'
-        for name in ("server.key", "server.pem"):
-            shutil.copy(tmp_path / "next" / name, tmp_path / "tls" / f".{name}")
-            (tmp_path / "tls" / f".{name}").replace(tmp_path / "tls" / name)
-        server.process.send_signal(signal.SIGHUP)
-        server.wait_until(lambda: "tls_reloaded" in server.log(), timeout=20)
-        assert get(server, trusting(tmp_path / "next"), "/healthz") == 200
-        before.request("GET", "/healthz")
-        assert before.getresponse().status == 200
-        before.close()
-        channel = grpc.secure_channel(
-            f"localhost:{server.grpc.rpartition(':')[2]}",
-            grpc.ssl_channel_credentials((tmp_path / "next" / "ca.pem").read_bytes()),
-        )
-        grpc.channel_ready_future(channel).result(timeout=20)
-        channel.close()
-
-
-def common_name_only(directory: Path, ca: Path, *, expired: bool = False, alternative: bool = False) -> None:
-    """A client certificate of the CA: with a common name alone, or expired."""
-    ca_key = load_pem_private_key((ca / "ca.key").read_bytes(), None)
-    issuer = x509.load_pem_x509_certificate((ca / "ca.pem").read_bytes())
-    now = datetime.datetime.now(datetime.UTC)
-    key = load_pem_private_key((ca / "client.key").read_bytes(), None)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, CLIENT)]))
-        .issuer_name(issuer.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=9))
-        .not_valid_after(now + datetime.timedelta(days=-1 if expired else 9))
-    )
-    if alternative:
-        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(CLIENT)])
-        builder = builder.add_extension(names, critical=False)
-    directory.mkdir()
-    (directory / "client.pem").write_bytes(builder.sign(ca_key, SHA256()).public_bytes(Encoding.PEM))
-    shutil.copy(ca / "client.key", directory / "client.key")
-
-
-def test_client_certificate_is_the_key_of_its_name(tmp_path):
-    ours = tmp_path / "tls"
-    make_certificates(ours, ["localhost", "127.0.0.1"], CLIENT)
-    make_certificates(tmp_path / "other", ["localhost"], CLIENT)
-    common_name_only(tmp_path / "common", ours)
-    common_name_only(tmp_path / "expired", ours, expired=True, alternative=True)
-    flags = ["--auth", "keys", *tls_flags(ours, "--tls-client-ca", str(ours / "ca.pem"))]
-    with running(tmp_path / "data", *flags) as server:
-        key = (tmp_path / "data" / "bootstrap.key").read_text().strip()
-        own = trusting(ours, ours)
-        assert get(server, own, "/v1/queues") == 401, "no key has this name"
-        connection = http.client.HTTPSConnection("localhost", server.port, context=own, timeout=20)
-        body = json.dumps({"name": CLIENT, "scopes": ["publish:shop/*"]})
-        connection.request("POST", "/v1/keys", body, {"x-api-key": key})
-        made = json.loads(connection.getresponse().read())
-        connection.close()
-        assert get(server, own, "/v1/queues") == 200
-        assert get(server, own, "/v1/keys") == 403
-        assert get(server, trusting(ours, tmp_path / "common"), "/v1/queues") == 401
-        for refused in (trusting(ours), trusting(ours, tmp_path / "other"), trusting(ours, tmp_path / "expired")):
-            with pytest.raises((ssl.SSLError, OSError, http.client.HTTPException)):
-                get(server, refused, "/v1/queues")
-        credentials = grpc.ssl_channel_credentials(
-            (ours / "ca.pem").read_bytes(), (ours / "client.key").read_bytes(), (ours / "client.pem").read_bytes()
-        )
-        channel = grpc.secure_channel(f"localhost:{server.grpc.rpartition(':')[2]}", credentials)
-        assert stubs.BrokerStub(channel).ListQueues(pb.ListQueuesRequest(), timeout=20).total == 0
-        connection = http.client.HTTPSConnection("localhost", server.port, context=own, timeout=20)
-        connection.request("DELETE", f"/v1/keys/{made['id']}", headers={"x-api-key": key})
-        assert connection.getresponse().status == 200
-        connection.close()
-        assert get(server, own, "/v1/queues") == 401, "the identity was revoked"
-        with pytest.raises(grpc.RpcError):
-            stubs.BrokerStub(channel).ListQueues(pb.ListQueuesRequest(), timeout=20)
-        channel.close()
-
-
-def revocation_list(ca: Path, *, revoked: Path, until_days: int = 9) -> bytes:
-    """A list of the CA that names one client certificate."""
-    key = load_pem_private_key((ca / "ca.key").read_bytes(), None)
-    issuer = x509.load_pem_x509_certificate((ca / "ca.pem").read_bytes())
-    serial = x509.load_pem_x509_certificate((revoked / "client.pem").read_bytes()).serial_number
-    now = datetime.datetime.now(datetime.UTC)
-    entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
-    builder = (
-        x509.CertificateRevocationListBuilder()
-        .issuer_name(issuer.subject)
-        .last_update(now - datetime.timedelta(days=30))
-        .next_update(now + datetime.timedelta(days=until_days))
-        .add_revoked_certificate(entry)
-    )
-    return builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
-
-
-def test_revoked_client_certificate_is_refused(tmp_path):
-    ours = tmp_path / "tls"
-    make_certificates(ours, ["localhost", "127.0.0.1"], CLIENT)
-    common_name_only(tmp_path / "good", ours, alternative=True)
-    (tmp_path / "crl.pem").write_bytes(revocation_list(ours, revoked=ours))
-    flags = tls_flags(ours, "--tls-client-ca", str(ours / "ca.pem"), "--tls-client-crl", str(tmp_path / "crl.pem"))
-    with running(tmp_path / "data", "--auth", "keys", *flags) as server:
-        key = (tmp_path / "data" / "bootstrap.key").read_text().strip()
-        assert get(server, trusting(ours, tmp_path / "good"), "/v1/queues", x_api_key=key) == 200
-        with pytest.raises((ssl.SSLError, OSError, http.client.HTTPException)):
-            get(server, trusting(ours, ours), "/v1/queues", x_api_key=key)
-        for directory, code in ((tmp_path / "good", None), (ours, grpc.StatusCode.UNAUTHENTICATED)):
-            files = [(directory / name).read_bytes() for name in ("client.key", "client.pem")]
-            credentials = grpc.ssl_channel_credentials((ours / "ca.pem").read_bytes(), *files)
-            with grpc.secure_channel(f"localhost:{server.grpc.rpartition(':')[2]}", credentials) as channel:
-                stub, head = stubs.BrokerStub(channel), (("x-api-key", key),)
-                for call, asked in (
-                    (stub.ListQueues, pb.ListQueuesRequest()),
-                    (stub.Call, pb.CallRequest(method="GET", target="/v1/queues")),
-                ):
-                    found = None
-                    try:
-                        call(asked, metadata=head, timeout=20)
-                    except grpc.RpcError as error:
-                        found = error.code()
-                    assert found is code
-
-
-def test_unusable_certificates_are_refused_at_the_start(tmp_path):
-    make_certificates(tmp_path / "a", ["localhost"], CLIENT)
-    make_certificates(tmp_path / "b", ["localhost"], CLIENT)
-    command = [
-        sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--data-dir",
-        str(tmp_path / "data"), "--tls-cert", str(tmp_path / "a" / "server.pem"), "--tls-key",
-        str(tmp_path / "b" / "server.key"),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 78 and "are not a certificate and its key" in done.stderr
 
 
 # -- audit --------------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ ROUTES: dict[str, Route] = {
             "members.join", "members.heartbeat", "members.leave",
             "groups.begin", "groups.create", "groups.seek", "groups.delete", "groups.list",
             "in_flight.is_held", "in_flight.count",
-            "log.read", "log.peek", "log.watch", "log.watch_end", "log.extent",
+            "log.read", "log.peek", "log.has_next", "log.watch", "log.watch_end", "log.extent",
             "events.history", "explanations.explain", "autoscale.signal",
             "readers.keep", "readers.get", "readers.forget",
             "queues.get", "queues.patch", "queues.purge", "stats.queue", "stats.consumers",

@@ -128,7 +128,8 @@ async def open_node(settings: Settings) -> Node:
     except (EngineError, OSError) as error:
         await engine.close()
         kind = DiskFailed if isinstance(error, Failed | OSError) else StoreRefused
-        raise kind(f"the store cannot be opened: {error}") from error
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        raise kind(f"the store cannot be opened: {reason}") from error
     broker = shards.broker
     if settings.lake:
         broker.analytics.use(settings.lake)

@@ -172,6 +172,31 @@ async def test_publish_during_the_creation_goes_to_the_placed_queue(box):
 
 
 @sharded
+async def test_list_of_paths_is_made_again_only_after_a_change(box):
+    paths = sorted(on_shard(0, f"p{number}-") for number in range(20))
+    for path in paths:
+        await box.broker.queues.put(path, {})
+    view = box.broker.router._shards[0].queues._view
+    looked, lives_here = [], view._lives_here
+
+    def count(queue) -> bool:
+        looked.append(queue.path)
+        return lives_here(queue)
+
+    view._lives_here = count
+    assert view.paths("") == paths and view.paths(paths[3]) == paths[3:4]
+    before = len(looked)
+    assert view.paths("") == paths and view.paths("default/default/p1")
+    assert len(looked) == before
+    placed = on_shard(0, "placed")
+    await box.broker.queues.put(placed, {"placement": "shard:1"})
+    assert view.paths("") == paths
+    await delete(box, placed)
+    await box.broker.queues.put(placed, {})
+    assert view.paths("") == sorted([*paths, placed])
+
+
+@sharded
 async def test_refused_creation_leaves_no_entry(box):
     path = on_shard(0)
     with pytest.raises(InvalidRequest):

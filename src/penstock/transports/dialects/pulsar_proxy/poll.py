@@ -73,9 +73,8 @@ async def _leased(
     )
     edge.metrics.delivered(runs, edge.clock.now_ms())
     messages = sorted(messages_of_runs(runs), key=lambda message: message.number)
-    has_more = False
-    for topic in topics if messages else ():
-        has_more = has_more or bool(await edge.broker.log.peek(topic, max=1, group=group))
+    # Not by a peek: a client that may only consume may not look at payloads without a lease.
+    has_more = bool(messages) and any(edge.broker.log.has_next(topic, group=group) for topic in topics)
     return ReadPage(messages, has_more)
 
 
