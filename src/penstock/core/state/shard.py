@@ -365,8 +365,8 @@ class Shard:
     __slots__ = (
         "advanced_ms", "alarms", "changing", "deadlines", "due_schedules", "former_queues", "grace", "holds", "keys",
         "last_id", "leases", "next_lease", "next_queue", "now_ms", "number", "overdue", "overdue_groups",
-        "overdue_partitions", "paths", "placements", "queues", "replaying", "schedules", "term", "timers", "transactions",
-        "users", "webhook_groups", "webhooks",
+        "overdue_partitions", "paths", "placements", "queues", "replaying", "schedules", "term", "timers",
+        "transactions", "users", "webhook_groups", "webhooks",
     )  # fmt: skip
 
     def __init__(self) -> None:
