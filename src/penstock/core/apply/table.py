@@ -60,6 +60,7 @@ def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
         shard.next_queue = record.queue + 1
         return
     before, queue.config = queue.config, record.config
+    shard.placements += before.placement != record.config.placement
     kept_nothing = before.retention.mode == "until_acked"
     for partition in queue.partitions:
         if kept_nothing and record.config.retention.mode == "keep":
