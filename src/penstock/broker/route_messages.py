@@ -1,13 +1,13 @@
-"""Routes of publish, lease and settle. What must happen as a whole is refused if it concerns several shards."""
+"""Routes of publish, lease and settle. An atomic call is refused if it concerns several shards."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
-from penstock.broker.joint import Joint, gathered, joint_reply, merged
+from penstock.broker.joint import Joint, gathered, joint_reply, lease_after, merged
 from penstock.broker.routing import META, Arguments, Options
 from penstock.broker.types import LeaseReply, PublishPart
 from penstock.errors import CrossShard, PenstockError
@@ -150,28 +150,10 @@ def lease(router: Router, method: str, arguments: Arguments, options: Options) -
     if not ack or set(_by_shard(router, ack)) == {shard}:
         return router.call(shard, method, arguments, options)  # type: ignore[no-any-return]
 
-    async def ack_first(joint: Joint) -> LeaseReply:
-        results = await settle(router, "messages.ack", (ack,), {})
-        return await _with_results(joint, results, lambda: router.call(shard, method, arguments, _without_ack(options)))
-
-    return joint_reply(ack_first)
-
-
-def _without_ack(options: Options) -> Options:
-    return {name: value for name, value in options.items() if name != "ack"}
-
-
-async def _with_results(
-    joint: Joint, results: Sequence[Settled], lease: Callable[[], PendingReply[LeaseReply]]
-) -> LeaseReply:
-    """The lease with the results of the acks before it. A refused lease still replies with them: repeated acks would
-    be stale."""
-    try:
-        return (await joint.hold(lease()))._replace(results=results)
-    except PenstockError:
-        if not results:
-            raise
-        return LeaseReply([], results)
+    without = {name: value for name, value in options.items() if name != "ack"}
+    return lease_after(
+        lambda: settle(router, "messages.ack", (ack,), {}), lambda: router.call(shard, method, arguments, without)
+    )
 
 
 def lease_scope(

@@ -230,9 +230,13 @@ def _open_app(settings: Settings, broker: Broker, clock: Clock, auth: Authentica
     else:
         app, protocols_of = HttpApp(broker, clock, access=settings.access), lambda _: {}
     app.auth = auth
-    app.edge.secure = bool(settings.tls_cert)
     app.site = DashboardSite(
-        SiteOptions(settings.environment, settings.environment_color, frozenset(map(str.lower, settings.mask)))
+        SiteOptions(
+            settings.environment,
+            settings.environment_color,
+            frozenset(map(str.lower, settings.mask)),
+            secure=bool(settings.tls_cert),
+        )
     )
     if auth is not None:
         app.metrics.collectors.append(auth.quotas_families)

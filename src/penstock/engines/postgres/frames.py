@@ -26,6 +26,11 @@ class FrameSizes:
             self._marks.append(last or index)
             self._marked = self._total
 
+    def mark(self, index: int) -> None:
+        """`ends` has this index too."""
+        if index > (self._marks[-1] if self._marks else 0):
+            self._marks.append(index)
+
     def since(self, index: int) -> int:
         at = max(0, bisect_right(self._indexes, index) - 1)
         return self._total - self._before[at] if at < len(self._before) else 0
