@@ -166,8 +166,7 @@ class OsFiles:
     def sync(self, handle: int) -> None:
         os.fdatasync(handle)
 
-    def begin_sync(self, handle: int, at: int, length: int) -> None:
-        begin_writing(handle, at, length)
+    begin_sync = staticmethod(begin_writing)
 
     def truncate(self, handle: int, size: int) -> None:
         os.ftruncate(handle, size)

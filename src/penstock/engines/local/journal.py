@@ -153,7 +153,8 @@ class LocalJournal:
                 self._sync()
             except OSError as error:
                 raise self._fail(error) from error
-        self._schedule_sync()
+        else:
+            self._schedule_sync()
 
     def _must_sync(self) -> bool:
         """True if the policy asks for a sync before the last frame counts as appended."""
@@ -172,7 +173,7 @@ class LocalJournal:
             segment = self._segments[self._current]
         at = segment.size
         size = sum(map(len, parts))
-        self._with_reserve(lambda: self._write(segment, parts, size))
+        self._with_reserve(partial(self._write, segment, parts, size))
         segment.size = at + size
         segment.prepared = max(segment.prepared, segment.size)
         self.tail = Tail(index, bytes(parts[0][HEADER.size - 16 : HEADER.size]))
