@@ -15,12 +15,12 @@ from penstock.broker.explain import own_due_ms
 from penstock.broker.finding import find_message
 from penstock.broker.types import CancelResult, Submit
 from penstock.core import commands
+from penstock.core.decide.settling import ERASED
 from penstock.core.explain import due_times
 from penstock.core.records import Published
 from penstock.core.state import Partition, Queue
 from penstock.errors import InvalidRequest
 from penstock.ids import QueuePath, ulid_text
-from penstock.runtime.log import ERASED
 from penstock.runtime.stored import DamagedMessages, NotAtHand, when_at_hand
 from penstock.runtime.view import ShardView
 from penstock.wire.diagnostics import ScheduledMessage, ScheduledReply
