@@ -125,6 +125,7 @@ ROUTES: dict[str, Route] = {
     "holds.get": route_objects.get_hold,
     "holds.list": _all(merging.holds),
     "holds.remove": _all(merging.removed_hold),
+    "events.queues_of": _all(merging.paths),
     "events.read": route_objects.events,
     "events.read_bulk": route_objects.events,
     "events.ranges": route_objects.events,

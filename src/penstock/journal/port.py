@@ -22,7 +22,7 @@ A write has five kinds of failure, which need different reactions:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -254,6 +254,14 @@ class ResolvableJournal(Protocol):
         `Fenced` if another owner took over; `StoreUnavailable` or `Ambiguous` if the call must be repeated. Until it
         has returned, nothing else may be written.
         """
+
+
+@runtime_checkable
+class WatchedJournal(Protocol):
+    """A journal that finds out by itself that its term has ended, also while its owner writes nothing."""
+
+    on_fenced: Callable[[str], None]
+    """Called with the reason."""
 
 
 class Engine(Protocol):

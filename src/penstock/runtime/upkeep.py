@@ -30,7 +30,7 @@ from penstock.core.commands import EndHold, PruneLetters, TrimPartition
 from penstock.core.state.holds import journal_held_from
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.blobs import SNAPSHOT_MAGIC
-from penstock.journal.port import Ambiguous, EngineError, Head, OutOfSpace, StoreUnavailable
+from penstock.journal.port import Ambiguous, EngineError, Fenced, Head, OutOfSpace, StoreUnavailable
 from penstock.runtime.chunk_blobs import KINDS, ChunkWriter, blob_name, blob_sizes
 from penstock.runtime.far import FarEntries
 from penstock.runtime.holding import spanned_bytes
@@ -186,6 +186,9 @@ class Upkeep:
                 self._on_trouble(f"upkeep waits for the store: {error}")
                 await asyncio.sleep(RETRY_STORE_S)
                 self._due.set()
+            except Fenced as error:
+                self._loop.stop_for(error)
+                return
             except EngineError:
                 return  # the loop meets the same failure and reports it
             except Unavailable as error:
@@ -369,7 +372,9 @@ class Upkeep:
                     await self._snapshot(self._sealed)
                     if self._loop.log is log:
                         await self._remove_leftovers()
-            except (OutOfSpace, DiskFull, ShardReloaded, StoreUnavailable, Ambiguous):
+            except Fenced as error:
+                self._loop.stop_for(error)
+            except (EngineError, DiskFull, ShardReloaded):
                 pass  # the journal has everything; the next start is only slower
 
     # -- retention ----------------------------------------------------------------------------------------------------
