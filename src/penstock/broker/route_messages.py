@@ -1,15 +1,15 @@
-"""Routes of publish, lease and settle. What must happen as a whole is refused if it concerns several shards."""
+"""Routes of publish, lease and settle. An atomic call is refused if it concerns several shards."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from penstock import limits
-from penstock.broker.joint import Joint, gathered, joint_reply, merged
+from penstock.broker.joint import Joint, gathered, joint_reply, lease_after, merged
 from penstock.broker.routing import META, Arguments, Options
 from penstock.broker.types import LeaseReply, PublishPart
 from penstock.errors import CrossShard, PenstockError
@@ -28,24 +28,42 @@ T = TypeVar("T")
 
 def publish(router: Router, method: str, arguments: Arguments, options: Options) -> PendingReply[Any]:
     parts: Sequence[PublishPart] = arguments[0]
-    shard = _one_shard(router, {part.queue for part in parts})
-    if unfinished := _unfinished(router, parts):
-        return _behind(router, unfinished, lambda: publish(router, method, arguments, options))
-    return router.call(shard, method, arguments, options)  # type: ignore[no-any-return]
+    return _together(router, {part.queue for part in parts}, set(), method, arguments, options)
 
 
 def transact(router: Router, method: str, arguments: Arguments, options: Options) -> PendingReply[Any]:
     receipts, parts = arguments
-    shards = set(_by_shard(router, receipts))
-    shard = _one_shard(router, {part.queue for part in parts}, shards)
-    if unfinished := _unfinished(router, parts):
-        return _behind(router, unfinished, lambda: transact(router, method, arguments, options))
-    return router.call(shard, method, arguments, options)  # type: ignore[no-any-return]
+    others = set(_by_shard(router, receipts))
+    return _together(router, {part.queue for part in parts}, others, method, arguments, options)
 
 
-def _one_shard(router: Router, queues: set[QueuePath], others: set[int] = frozenset()) -> int:  # type: ignore[assignment]
+def _together(
+    router: Router, queues: set[QueuePath], others: set[int], method: str, arguments: Arguments, options: Options
+) -> PendingReply[Any]:
+    """A call that changes these queues, and leases on the shards `others`, as a whole."""
+    here = {queue: router.here(queue) for queue in queues}
+    places = {queue: shard for queue, shard in here.items() if shard is not None}
+    if len(places) == len(queues):
+        return router.call(_one_shard(places, others), method, arguments, options)  # type: ignore[no-any-return]
+    homes = {router.home_of(queue) for queue in queues}
+    if len(homes) == 1 and not router.is_here(home := homes.pop()):
+        return router.route(home, method, arguments, options)  # type: ignore[no-any-return]
+
+    async def locate_first(joint: Joint) -> Any:
+        while True:
+            places = {queue: await router.locate(queue) for queue in sorted(queues)}
+            shard = _one_shard(places, others)
+            for queue in queues:
+                await router.finish(queue)
+            # A queue that was deleted meanwhile may live elsewhere.
+            if places == {queue: await router.locate(queue) for queue in places}:
+                return await joint.hold(router.call(shard, method, arguments, options))
+
+    return joint_reply(locate_first)
+
+
+def _one_shard(places: dict[QueuePath, int], others: set[int]) -> int:
     """The one shard of these queues and of receipts on `others`. Raises CrossShard if they are several."""
-    places = {queue: router.shard_of(queue) for queue in queues}
     shards = {*places.values(), *others}
     if len(shards) > 1:
         receipts = " and the receipts" if others else ""
@@ -60,22 +78,6 @@ def _one_shard(router: Router, queues: set[QueuePath], others: set[int] = frozen
 
 
 _SHOWN = 100
-
-
-def _unfinished(router: Router, parts: Sequence[PublishPart]) -> list[QueuePath]:
-    """Queues whose home names another shard on which they are not yet, or not any more."""
-    return [part.queue for part in parts if router.is_unfinished(part.queue)]
-
-
-def _behind(router: Router, unfinished: list[QueuePath], route: Callable[[], PendingReply[Any]]) -> PendingReply[Any]:
-    """The call, routed again behind the creation of these queues: one that was deleted meanwhile may live elsewhere."""
-
-    async def create_first(joint: Joint) -> Any:
-        for queue in unfinished:
-            await router.finish(queue)
-        return await joint.hold(route())
-
-    return joint_reply(create_first)
 
 
 # -- receipts -----------------------------------------------------------------------------------------------------
@@ -179,33 +181,17 @@ def queues_of(router: Router, method: str, arguments: Arguments, options: Option
 
 
 def lease(router: Router, method: str, arguments: Arguments, options: Options) -> PendingReply[LeaseReply]:
+    if not router.has_home(arguments[0]):
+        return router.route(router.home_of(arguments[0]), method, arguments, options)  # type: ignore[no-any-return]
     shard = router.shard_of(arguments[0])
     ack = options.get("ack", ())
     if not ack or set(_by_shard(router, ack)) == {shard}:
         return router.call(shard, method, arguments, options)  # type: ignore[no-any-return]
 
-    async def ack_first(joint: Joint) -> LeaseReply:
-        results = await settle(router, "messages.ack", (ack,), {})
-        return await _with_results(joint, results, lambda: router.call(shard, method, arguments, _without_ack(options)))
-
-    return joint_reply(ack_first)
-
-
-def _without_ack(options: Options) -> Options:
-    return {name: value for name, value in options.items() if name != "ack"}
-
-
-async def _with_results(
-    joint: Joint, results: Sequence[Settled], lease: Callable[[], PendingReply[LeaseReply]]
-) -> LeaseReply:
-    """The lease with the results of the acks before it. A refused lease still replies with them: repeated acks would
-    be stale."""
-    try:
-        return (await joint.hold(lease()))._replace(results=results)
-    except PenstockError:
-        if not results:
-            raise
-        return LeaseReply([], results)
+    without = {name: value for name, value in options.items() if name != "ack"}
+    return lease_after(
+        lambda: settle(router, "messages.ack", (ack,), {}), lambda: router.call(shard, method, arguments, without)
+    )
 
 
 def lease_scope(

@@ -173,6 +173,10 @@ class ShardJournal(Protocol):
         """Store the next frame in a new file, so that everything before it can be trimmed. `OutOfSpace` if there is no
         room for one. Nothing to do for an engine that trims frame by frame."""
 
+    async def scrub(self) -> None:
+        """Give back space that keeps the bytes of frames that were trimmed. An engine of a store that is another
+        process leaves that to the store."""
+
     def file_ends(self) -> list[tuple[int, int]]:
         """For each file that takes no more frames, oldest first: the index of its last frame, and a locator that is not
         lower than that of any of its frames and lower than that of every later one."""

@@ -155,6 +155,13 @@ class ShardView:
         found = shard.leases.get(lease)
         return None if found is None else shard.queues[found.queue]
 
+    def held_by(self, lease: int, nonce: int) -> int:
+        """The messages that a lease holds; 0 if it has ended."""
+        found = self._loop.shard.leases.get(lease)
+        if found is None or found.nonce != nonce:
+            return 0
+        return sum([run.stop - run.first for run in found.held])
+
     def all_held(self, claims: list[commands.Claim]) -> bool:
         """True if an ack of these would ack every one of them now."""
         return all_held(self._loop.shard, claims)

@@ -237,8 +237,8 @@ def fail(
 def undo_lease(made: list[Record], damaged: list[tuple[int, int, int, str]]) -> list[Record]:
     """The facts of a lease that is not given, because its messages cannot be read: no delivery counts as an attempt.
 
-    What is damaged, (partition, first, stop, problem) each, becomes a dead letter, whatever the queue does with others;
-    what was erased is gone; the rest is released.
+    Each entry of `damaged` is (partition, first, stop, problem). Damaged messages become dead letters in any queue,
+    erased messages are removed, and the rest is released.
     """
     undone: list[Record] = []
     for fact in made:

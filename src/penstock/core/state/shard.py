@@ -445,7 +445,7 @@ class Shard:
             heappush(self.timers, (due, queue, partition, group))
 
     def rebuild_progress(self, queue: Queue, number: int, group: int) -> None:
-        """The soft fields of a group in one partition, after its desk was opened."""
+        """Build the soft fields of a group in one partition, after its dispatcher was opened."""
         partition = queue.partitions[number]
         progress = partition.progress[group]
         progress.rebuild(partition)

@@ -37,6 +37,11 @@ class FrameSizes:
             self._marks.append(self._last)
             self._marked = self._total
 
+    def mark(self, index: int) -> None:
+        """`ends` has this index too."""
+        if index > (self._marks[-1] if self._marks else 0):
+            self._marks.append(index)
+
     def since(self, index: int) -> int:
         """About the bytes from this frame on: those before it in its block are counted as well."""
         if not self._firsts or index > self._last:

@@ -448,6 +448,10 @@ class PostgresJournal:
 
     async def roll(self) -> None:
         self._check_open()
+        self._sizes.mark(self.tail.index - 1)
+
+    async def scrub(self) -> None:
+        self._check_open()
 
     def file_ends(self) -> list[tuple[int, int]]:
         return self._sizes.ends(self.tail.index)
