@@ -50,16 +50,18 @@ def _together(
         return router.route(home, method, arguments, options)  # type: ignore[no-any-return]
 
     async def locate_first(joint: Joint) -> Any:
-        while True:
-            places = {queue: await router.locate(queue) for queue in sorted(queues)}
-            shard = _one_shard(places, others)
-            for queue in queues:
-                await router.finish(queue)
-            # A queue that was deleted meanwhile may live elsewhere.
-            if places == {queue: await router.locate(queue) for queue in places}:
-                return await joint.hold(router.call(shard, method, arguments, options))
+        _one_shard(await _places(router, queues), others)
+        for queue in queues:
+            await router.finish(queue)
+        # A queue that was deleted meanwhile may live elsewhere now.
+        shard = _one_shard(await _places(router, queues), others)
+        return await joint.hold(router.call(shard, method, arguments, options))
 
     return joint_reply(locate_first)
+
+
+async def _places(router: Router, queues: set[QueuePath]) -> dict[QueuePath, int]:
+    return {queue: await router.locate(queue) for queue in sorted(queues)}
 
 
 def _one_shard(places: dict[QueuePath, int], others: set[int]) -> int:

@@ -219,25 +219,26 @@ async def delete(box, path: str) -> None:
 async def test_publish_during_a_delete_leaves_no_entry_on_the_former_shard(box):
     path = on_shard(0)
     await box.broker.queues.put(path, {"placement": "shard:2"})
-    router, deleted, published = box.broker.router, asyncio.Event(), []
-    home, finish = router._shards[0], router.finish
-    unplace = home.broker.queues.unplace
+    unplace, published = box.broker.router._shards[0].broker.queues.unplace, []
 
-    async def publish_first(path: str) -> None:
+    async def unplace_slowly(path: str) -> None:
         published.append(asyncio.ensure_future(box.publish(path, b"x")))
-        await asyncio.sleep(0)  # it has found the shard by now
+        await asyncio.sleep(0)
         await unplace(path)
 
-    async def finish_later(path: str) -> None:
-        await deleted.wait()
-        await finish(path)
-
-    home._methods["queues.unplace"], router.finish = publish_first, finish_later
+    box.broker.router._shards[0]._methods["queues.unplace"] = unplace_slowly
     await delete(box, path)
-    deleted.set()
     await published[0]
     assert entries(box, path) == [0]
     assert [message.payload for message in await box.lease(path)] == [b"x"]
+
+
+@sharded
+async def test_publish_that_was_routed_before_a_delete_creates_no_second_queue(box):
+    path = on_shard(0)
+    with pytest.raises(Unavailable, match="deleted meanwhile"):
+        box.brokers[-1].router._shards[-1].broker.messages.publish([part(path, b"x")])
+    assert entries(box, path) == []
 
 
 @sharded
@@ -301,17 +302,12 @@ async def check_settled_in_part(box, about: dict[str, str], named: str) -> None:
         await box.publish(path, b"x")
         receipts += [message.receipt for message in await box.lease(path)]
 
-    router = box.broker.router
-    call = router.call
-
-    def call_or_fail(shard: int, method: str, *more) -> object:
-        if (shard, method) != (1, "messages.ack"):
-            return call(shard, method, *more)
+    def fail(*_) -> PendingReply:
         pending = PendingReply()
         pending.fail(Unavailable("the shard stopped", details=about))
         return pending
 
-    router.call = call_or_fail
+    box.brokers[1 % len(box.brokers)].router._shards[1]._methods["messages.ack"] = fail
     with pytest.raises(Unavailable, match="the shard stopped") as failed:
         await box.broker.messages.ack(receipts)
     details = failed.value.details
