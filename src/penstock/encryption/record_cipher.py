@@ -16,7 +16,7 @@ a copy, and comes to the same term twice, has another salt. A commit that is wri
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from itertools import pairwise
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from penstock.encryption.keyring import NO_SUBJECT, Keyring
 
 SALT_BYTES = 16
 TAG_BYTES = 16
+NONCE_BYTES = 12
 CIPHERS_MAX = 10_000
 """Ciphers that are kept, for writing and for reading: about a kilobyte each."""
 _VERSION = 1
@@ -76,21 +77,28 @@ class RecordCipher:
     def encrypt(self, record: Published, path: str) -> EncryptedPublished:
         batch = _whole(record.batch)
         frame, aad = bytearray(batch.frame), self._context(record, batch, path, self.keyring.generation)
-        first, tags = self._counter, []
-        for subject, spans in _subjects(batch):
-            cipher = self._writing.get((path, subject)) or self._cipher_to_write(path, subject)
-            sealed = memoryview(cipher.encrypt(self._next_nonce(), _gathered(frame, spans), aad + subject))
-            _scatter(frame, spans, sealed)
+        groups, tags, writing = list(_subjects(batch)), [], self._writing
+        first = self._counter
+        # All at once, before the first is used: no error leads to a second use.
+        self._counter += len(groups)
+        source = frame if len(groups) == 1 else bytes(frame)
+        for counter, (subject, spans) in enumerate(groups, first):
+            cipher = writing.get((path, subject)) or self._cipher_to_write(path, subject)
+            nonce = counter.to_bytes(NONCE_BYTES, "big")
+            if len(spans) == 1:
+                # A group of one row without headers, or of all rows: most of the time of a batch with many keys.
+                ((begin, end),) = spans
+                sealed = cipher.encrypt(nonce, source[begin:end], aad + subject)
+                frame[begin:end] = sealed[:-TAG_BYTES]
+            else:
+                sealed = cipher.encrypt(nonce, _gathered(source, spans), aad + subject)
+                _scatter(frame, spans, sealed)
             tags.append(sealed[-TAG_BYTES:])
         seal = _SEAL.pack(_VERSION, self.keyring.generation, self._term, self._salt, first) + b"".join(tags)
         return EncryptedPublished(
             record.at, record.queue, record.partition, record.offset, record.id, Batch.open(bytes(frame), known=True),
             record.producer, record.epoch, record.seqs, path, seal,
         )  # fmt: skip
-
-    def _next_nonce(self) -> bytes:
-        self._counter += 1
-        return _nonce(self._counter - 1)
 
     def _cipher_to_write(self, path: str, subject: bytes) -> AESGCM:
         key = self.keyring.data_key(path, subject, self.keyring.generation)
@@ -121,10 +129,10 @@ class RecordCipher:
             at = _SEAL.size + TAG_BYTES * number
             sealed = _gathered(frame, spans) + record.seal[at : at + TAG_BYTES]
             try:
-                opened = cipher.decrypt(_nonce(counter + number), sealed, aad + subject)
+                opened = cipher.decrypt((counter + number).to_bytes(NONCE_BYTES, "big"), sealed, aad + subject)
             except InvalidTag:
                 raise NotDecrypted("it was changed, moved to another place, or encrypted under another key") from None
-            _scatter(frame, spans, memoryview(opened))
+            _scatter(frame, spans, opened)
         return _opened(record, Batch.open(bytes(frame), known=True), sorted(erased))
 
     def _cipher_to_read(self, path: str, subject: bytes, generation: int, term: int, salt: bytes) -> AESGCM | None:
@@ -150,16 +158,12 @@ def _cipher(key: bytes, term: int, salt: bytes) -> AESGCM:
     return AESGCM(derive(key, b"penstock record " + term.to_bytes(8, "little") + salt))
 
 
-def _nonce(counter: int) -> bytes:
-    return counter.to_bytes(12, "big")
-
-
 def _whole(batch: Batch) -> Batch:
     """The batch with a frame of its own."""
     return Batch.open(batch.frame, known=True)
 
 
-Spans = list[tuple[int, int]]
+Spans = Sequence[tuple[int, int]]
 
 
 def _columns(batch: Batch) -> list[tuple[memoryview, int]]:
@@ -172,14 +176,23 @@ def _subjects(batch: Batch) -> Iterator[tuple[bytes, Spans]]:
     """Each message key of the batch, with the bytes of the frame that are encrypted under it."""
     columns = _columns(batch)
     keys = batch.strings(layout.KEY) if batch.has(layout.KEY) else []
-    if len(set(keys)) <= 1:
+    different = len(set(keys))
+    if different <= 1:
         yield keys[0] if keys else NO_SUBJECT, [(base + offsets[0], base + offsets[-1]) for offsets, base in columns]
         return
-    spans: dict[bytes, Spans] = {}
+    if different == len(keys):
+        yield from zip(keys, zip(*(_rows(*column) for column in columns), strict=True), strict=True)
+        return
+    spans: dict[bytes, list[tuple[int, int]]] = {}
     for offsets, base in columns:
-        for key, (first, stop) in zip(keys, pairwise(offsets.tolist()), strict=True):
-            spans.setdefault(key, []).append((base + first, base + stop))
+        for key, span in zip(keys, _rows(offsets, base), strict=True):
+            spans.setdefault(key, []).append(span)
     yield from spans.items()
+
+
+def _rows(offsets: memoryview, base: int) -> Iterator[tuple[int, int]]:
+    """The bytes of each row."""
+    return pairwise([base + offset for offset in offsets.tolist()])
 
 
 def _rows_of(batch: Batch, subject: bytes) -> list[int]:
@@ -197,13 +210,12 @@ def _readable(batch: Batch) -> Iterator[memoryview]:
     yield view[at:]
 
 
-def _gathered(frame: bytearray, spans: Spans) -> bytes:
-    if len(spans) == 1:
-        return bytes(memoryview(frame)[spans[0][0] : spans[0][1]])
+def _gathered(frame: bytes | bytearray, spans: Spans) -> bytes:
     return b"".join([frame[first:stop] for first, stop in spans])
 
 
-def _scatter(frame: bytearray, spans: Spans, data: memoryview) -> None:
+def _scatter(frame: bytearray, spans: Spans, data: bytes) -> None:
+    """`data` may have more bytes behind those of the spans."""
     at = 0
     for first, stop in spans:
         frame[first:stop] = data[at : at + stop - first]

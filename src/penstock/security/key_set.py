@@ -83,6 +83,8 @@ class KeySet:
         self._keys: dict[str, VerifyingKey] = {}
         self._fetched_at_s: float | None = None
         self._missed = False
+        self.version = 0
+        """Counts the times that the set was read."""
 
     def find(self, kid: str | None) -> VerifyingKey | None:
         """The key of this name. A token without `kid` means the only key of the set."""
@@ -104,6 +106,7 @@ class KeySet:
         """Read the set. Raises InvalidRequest or OSError, and keeps the known keys then."""
         self._fetched_at_s, self._missed = now_s, False
         self._keys = parse_key_set(self._fetch())
+        self.version += 1
 
 
 def key_source(location: str) -> Callable[[], bytes]:

@@ -38,9 +38,14 @@ class TokenVerifier:
         self.keys = keys
         self._verified: OrderedDict[bytes, Principal] = OrderedDict()
         """Principals by the hash of their token: to verify a signature again costs a hundred times as much."""
+        self._version = keys.version
+        """Of the key set that verified them."""
 
     def known(self, token: str, now_ms: int) -> Principal | None:
-        """The principal of a token that was verified before."""
+        """The principal of a token that was verified before, by a key of the present set."""
+        if self._version != self.keys.version:
+            self._version = self.keys.version
+            self._verified.clear()
         known = self._verified.get(_name(token)) if len(token) <= limits.JWT_BYTES_MAX else None
         return known if known is not None and known.expires_at_ms > now_ms else None
 

@@ -50,7 +50,10 @@ class Access(NamedTuple):
             self._check_origin(fields.origin.decode("latin-1").lower(), hosts[0])
 
     def _check_origin(self, origin: str, host: bytes) -> None:
-        if origin not in self.origins and origin != f"{self.scheme}://{host.decode('latin-1').lower()}":
+        name = host.decode("latin-1").lower()
+        # A proxy in front of a server that asks for credentials may have TLS.
+        own = {f"{self.scheme}://{name}", f"https://{name}"} if self.any_host else {f"{self.scheme}://{name}"}
+        if origin not in self.origins and origin not in own:
             raise Forbidden(
                 f"the origin {origin[:100]!r} is not allowed; to allow it, start the server with `--allowed-origin` "
                 "and that origin",

@@ -205,3 +205,15 @@ def test_key_set_comes_from_a_file(tmp_path):
 def test_other_locations_are_refused(location):
     with pytest.raises(InvalidRequest, match="https"):
         key_source(location)
+
+
+def test_tokens_of_a_key_that_was_removed_are_refused():
+    data = [tokens.KEY_SET, {"keys": [key for key in tokens.KEY_SET["keys"] if key.get("kid") != "ed"]}]
+    keys = KeySet(lambda: json.dumps(data.pop(0)).encode())
+    keys.refresh(0.0)
+    found, token = TokenVerifier(tokens.ISSUER, tokens.AUDIENCE, keys), tokens.signed()
+    principal = found.verify(token, now_ms())
+    assert found.verify(token, now_ms()) is principal
+    keys.refresh(1.0)
+    with pytest.raises(Unauthenticated):
+        found.verify(token, now_ms())

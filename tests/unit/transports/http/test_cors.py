@@ -33,6 +33,20 @@ async def test_by_default_no_origin_is_shared_with(box):
         assert not [name for name, _ in answer.headers if name.startswith(b"access-control")]
 
 
+@pytest.mark.parametrize(("scheme", "origin", "status"), [
+    ("http", b"https://localhost", 401),
+    ("http", b"http://localhost", 401),
+    ("https", b"https://localhost", 401),
+    ("https", b"http://localhost", 403),
+    ("http", b"https://other.example", 403),
+])  # fmt: skip
+@boxed
+async def test_own_pages_behind_a_proxy_that_has_tls(box, scheme, origin, status):
+    app = HttpApp(box.broker, SystemClock(), access=Access(any_host=True, scheme=scheme))
+    app.auth = Authenticator(box.broker, KeyTable(HASH_KEY), None, SystemClock())
+    assert (await app.ask(asked("GET", (b"origin", origin)))).status == status
+
+
 @pytest.mark.parametrize("with_keys", [False, True])
 @boxed
 async def test_allowed_origin_gets_a_preflight_without_a_credential(box, with_keys):
