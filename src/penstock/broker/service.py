@@ -44,11 +44,39 @@ from penstock.broker.users import Users
 from penstock.broker.vault import Vault
 from penstock.broker.webhooks import Webhooks
 from penstock.core.config import DEFAULT
-from penstock.placement import shard_of
+from penstock.placement import home_of, shard_of
 from penstock.runtime.events import EventLog
 from penstock.runtime.history import MessageHistory
 from penstock.runtime.host import ShardHost
 from penstock.runtime.view import PlacedView
+
+ROOMS: dict[str, type] = {
+    "messages": Messages,
+    "scheduled": ScheduledMessages,
+    "in_flight": InFlight,
+    "stats": Stats,
+    "series": Series,
+    "queues": Queues,
+    "autoscale": Autoscale,
+    "readers": Readers,
+    "log": LogReads,
+    "groups": Groups,
+    "members": Members,
+    "dead_letters": DeadLetterOperations,
+    "letter_groups": LetterGroups,
+    "redrives": Redrives,
+    "schedules": Schedules,
+    "webhooks": Webhooks,
+    "erasure": Erasure,
+    "keys": Keys,
+    "users": Users,
+    "explanations": Explanations,
+    "events": Events,
+    "feed": Feed,
+    "holds": Holds,
+    "analytics": Analytics,
+}
+"""The class of each room, by the name of its attribute."""
 
 
 class Broker:
@@ -64,7 +92,11 @@ class Broker:
         shard = host.number
         view, submit = host.view, host.loop.submit
         if shards > 1:
-            view = PlacedView(loop, lambda queue: shard_of(queue.path, queue.config.placement, shards) == shard)
+            view = PlacedView(
+                loop,
+                lambda queue: shard_of(queue.path, queue.config.placement, shards) == shard,
+                lambda path: home_of(path, shards) == shard,
+            )
         self._view = view
         view.new_queue = replace(DEFAULT, encryption=encrypt_all)
         identity = Identity(host.node, host.number)
@@ -90,7 +122,7 @@ class Broker:
         self.redrives = Redrives(view, submit, self.dead_letters, intake, entropy)
         self.schedules = Schedules(view, submit, intake)
         self.webhooks = Webhooks(view, submit, intake, entropy, vault, shard)
-        self.erasure = Erasure(view, submit, confirmations)
+        self.erasure = Erasure(view, submit, confirmations, host.upkeep.rewrite)
         self.keys = Keys(view, submit, entropy)
         self.users = Users(view, submit)
         self.explanations = Explanations(view, self.webhooks, self.stats)
