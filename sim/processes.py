@@ -214,7 +214,7 @@ class ProcessWorld(ShardedWorld):
             results = await broker.messages.ack([message.receipt for message in held])
         except Unavailable:
             return
-        # With connections that end a lease may have been granted twice, and the first time nobody got it.
+        # If a connection ends, a lease may be granted twice: no consumer got the reply to the first one.
         if self._calm and [result.status for result in results] != ["acked"] * len(held):
             raise Violation("S4", f"receipts that are held were answered {[result.status for result in results]}")
 

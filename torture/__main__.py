@@ -15,13 +15,18 @@ from torture import campaign, disk, fences, full
 
 RESULTS = Path(__file__).parent / "results.jsonl"
 LIVES = {"cut": 1_000, "kill": 2_000, "error": 200, "stop": 50}
+STORE = 100
+"""Faults of a PostgreSQL under one broker."""
 FENCES = {"race": 10_000, "zombie": 200}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m torture", description=__doc__)
     parser.add_argument(
-        "kinds", nargs="*", default=[*LIVES, "full", *FENCES], help="cut, kill, error, stop, full, race, zombie"
+        "kinds",
+        nargs="*",
+        default=[*LIVES, "full", "store", *FENCES],
+        help="cut, kill, error, stop, full, store, race, zombie",
     )
     parser.add_argument("--lives", type=int, help="lives of each kind, instead of the usual number")
     parser.add_argument("--seconds", type=float, default=3600, help="about the longest time for each kind")
@@ -43,7 +48,12 @@ def main() -> int:
                 bad += _report(each)
             continue
         with tempfile.TemporaryDirectory(prefix="torture-") as root:
-            if kind == "full":
+            if kind == "store":
+                from torture.store import StoreFaults
+
+                found = StoreFaults(Path(root), chosen.seed).run(chosen.lives or STORE, chosen.seconds)
+                found = {"kind": kind, "seed": chosen.seed, **found}
+            elif kind == "full":
                 found = full.measure(Path(root), chosen.cycles, chosen.idle)
             else:
                 lives = chosen.lives or LIVES[kind]

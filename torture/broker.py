@@ -25,8 +25,12 @@ class BrokerGone(Exception):
 class Broker:
     """`ready` is False if the process ended before it was ready, as an injected fault may have it."""
 
-    def __init__(self, data_dir: Path, log: Path, *, wrapper: Sequence[str] = (), program: str = "torture.small"):
-        options = ("--listen", "127.0.0.1:0", "--grpc", "off", "--data-dir", str(data_dir))
+    def __init__(
+        self, data_dir: Path, log: Path, *, wrapper: Sequence[str] = (), program: str = "torture.small", store: str = ""
+    ):
+        options = ["--listen", "127.0.0.1:0", "--grpc", "off", "--data-dir", str(data_dir)]
+        if store:
+            options += ["--store", store]
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 [*wrapper, sys.executable, "-m", program, "serve", *options],

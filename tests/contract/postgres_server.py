@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -83,9 +84,27 @@ class PostgresServer:
     def kill(self) -> None:
         """All processes of the server at once, as if the machine had stopped."""
         assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGKILL)
+        pids = self.pids()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._process.wait()
         self._process = None
+        # A process that is left would hold the shared memory, and the server would not start again.
+        deadline = time.monotonic() + 60
+        while any(_runs(pid) for pid in pids):
+            assert time.monotonic() < deadline, "a killed process of the server does not end"
+            time.sleep(0.01)
+
+    def pids(self) -> list[int]:
+        """Of all processes of the server; each is in a group of its own."""
+        assert self._process is not None
+        found = [self._process.pid]
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1]) == self._process.pid:
+                    found.append(int(entry.name))
+        return found
 
     def promote(self) -> None:
         self._run("pg_ctl", "promote", "-D", self.data, "-w", "-t", "30")
@@ -104,6 +123,13 @@ class PostgresServer:
             [binaries() / command, *map(str, arguments)], user=USER, cwd=self._home, check=True, capture_output=True,
             timeout=120,
         )  # fmt: skip
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
 
 
 def _free_port() -> int:

@@ -326,6 +326,34 @@ def test_a_shard_that_was_taken_over_can_be_closed(postgres, final_snapshot):
     asyncio.run(run())
 
 
+def test_appends_read_no_table_whole(postgres):
+    """Statistics of tables that were small a moment ago do not make a plan that gets slower with each append."""
+
+    async def run() -> None:
+        engine = PostgresEngine(postgres.url())
+        schema = engine.address.schema
+        owner = await opened(engine)
+        await owner.append([b"few"])
+        scans = f"select coalesce(sum(seq_scan), 0) from pg_stat_user_tables where schemaname = '{schema}'"
+        scans += " and relname in ('frame', 'shard')"
+        async with admin(postgres) as connection:
+            for table in ("frame", "shard"):
+                await connection.execute(f"vacuum analyze {schema}.{table}")
+            pids = await backends(connection, engine.name)
+            await stop(engine, owner)
+            await until_gone(connection, pids)
+            before = await connection.fetchval(scans)
+            engine = PostgresEngine(f"{postgres.dsn}?schema={schema}")
+            owner = await opened(engine)
+            await owner.append_some(20)
+            pids = [*await backends(connection, engine.name), *await backends(connection, owner.journal._session.name)]
+            await stop(engine, owner)
+            await until_gone(connection, pids)  # their statistics are there when they have ended
+            assert await connection.fetchval(scans) == before
+
+    asyncio.run(run())
+
+
 def test_sizes_of_frames_take_little_memory():
     sizes = FrameSizes()
     for index in range(1, 100_001):

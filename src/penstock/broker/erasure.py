@@ -115,8 +115,8 @@ class Erasure:
     async def _rewrite_plaintext(self, target: str, queues: Sequence[Queue]) -> bool:
         """Encrypt what is stored in plaintext. Returns whether there was some; raises Conflict if it cannot be removed.
 
-        Once for each queue in the life of a process: what comes later is encrypted. What queues of a namespace left
-        that were deleted is searched each time."""
+        Once for each queue in the life of a process: later messages are encrypted. The messages of deleted queues of a
+        namespace are searched each time."""
         namespace = target.removesuffix("/*")
         if namespace == target and queues[0].number in self._rewritten:
             return False

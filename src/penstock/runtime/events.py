@@ -28,7 +28,7 @@ NOT_EVENTS = frozenset(
     (b"opened", b"transacted", b"offsets", b"hold", b"hold_ended", b"schedule", b"schedule_paused",
      b"schedule_removed", b"schedule_fired", b"schedule_refused", b"redrive_started", b"redrive_ended",
      b"member_joined", b"members_left", b"handed_over", b"key", b"key_rotated", b"key_revoked",
-     b"user", b"user_removed")
+     b"user", b"user_removed", b"webhook", b"webhook_rotated", b"webhook_state", b"webhook_removed")
 )  # fmt: skip
 """Kinds of records that concern no message; some of them contain payloads."""
 _TAG_AT = 7

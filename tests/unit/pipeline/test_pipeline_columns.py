@@ -15,11 +15,14 @@ from hypothesis import strategies as st  # noqa: E402
 
 from penstock.batch import Batch, build, layout  # noqa: E402
 from penstock.ids import parse_queue, ulid_text, ulid_texts  # noqa: E402
+from penstock.journal.codec import strip  # noqa: E402
 from penstock.pipeline import columns, event_rows, outgoing  # noqa: E402
 from penstock.pipeline.options import PipelineError  # noqa: E402
 from penstock.pipeline.ulids import ulid_column  # noqa: E402
+from penstock.runtime.events import NOT_EVENTS, kind_of  # noqa: E402
 from penstock.wire.delivery import Run  # noqa: E402
 from penstock.wire.events import BulkRecord, Names  # noqa: E402
+from tests.unit.journal.test_codec import EXAMPLES, as_bytes  # noqa: E402
 
 QUEUE = parse_queue("orders")
 UTC_TIME = pa.timestamp("us", tz="UTC")
@@ -107,6 +110,17 @@ def test_a_record_becomes_a_row_per_message():
     assert [(row["partition"], row["until_offset"]) for row in rows[-2:]] == [(0, 10), (1, 20)]
     assert {row["queue"] for row in rows} == {QUEUE}
     assert rows[3]["group"] == "default"
+
+
+@pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
+def test_every_kind_of_record_is_no_event_or_becomes_rows(kind):
+    for example in EXAMPLES[kind]:
+        (stripped,) = strip(memoryview(as_bytes(example)))
+        if kind_of(stripped) not in NOT_EVENTS:
+            found = [BulkRecord(1, 0, memoryview(stripped.meta), memoryview(stripped.about))]
+            assert event_rows.rows_of(found, {"2": Names(QUEUE, {})}, EVENTS).num_rows > 0
+            # An event concerns messages or a queue. Secrets and URLs are in records that concern neither.
+            assert "queue" in example.__struct_fields__
 
 
 def test_no_records_are_no_batch():

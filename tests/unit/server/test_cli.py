@@ -47,7 +47,7 @@ def run(*arguments, env=None):
 def run_alone(*arguments):
     """In a process of its own: starting a server changes the process it is in."""
     command = [sys.executable, "-m", "penstock", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def test_version_and_help():

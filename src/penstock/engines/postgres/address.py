@@ -28,6 +28,9 @@ OWN_SETTINGS = {
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "10s",
     "jit": "off",
+    # A plan that was made while a table was small would read all of it, and it is kept while the table grows.
+    "enable_seqscan": "off",
+    "plan_cache_mode": "force_generic_plan",
     # Backends of a machine that is gone end by themselves, and with them their locks.
     "tcp_user_timeout": "10s",
     "client_connection_check_interval": "2s",
