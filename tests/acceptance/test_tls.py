@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import http.client
 import json
+import os
 import shutil
 import signal
 import socket
@@ -24,7 +25,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.sync.client import connect
 
+from penstock.errors import Forbidden, InvalidRequest
 from penstock.server.tls_dev import make_certificates
+from penstock.sync import Client
 from penstock.v1 import broker_pb2 as pb
 from penstock.v1 import broker_pb2_grpc as stubs
 from tests.acceptance.http_server import Server, running
@@ -308,6 +311,40 @@ def test_certificates_that_are_refused_by_every_protocol(tmp_path):
         for name, client in refused.items():
             assert not accepted(server, ours, client), name
         assert accepted(server, ours, good) == {*STATUS_OVER}
+
+
+def test_command_line_and_sdk_have_a_client_certificate(tmp_path, monkeypatch):
+    ours = tmp_path / "tls"
+    make_certificates(ours, ["localhost", "127.0.0.1"], CLIENT)
+    both = tmp_path / "both.pem"
+    both.write_bytes((ours / "client.pem").read_bytes() + (ours / "client.key").read_bytes())
+    for name in ("SSL_CERT_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"):
+        monkeypatch.setenv(name, str(ours / "ca.pem"))
+    flags = tls_flags(ours, "--tls-client-ca", str(ours / "ca.pem"))
+    with running(tmp_path / "data", "--auth", "keys", *flags) as server:
+        key = (tmp_path / "data" / "bootstrap.key").read_text().strip()
+        monkeypatch.setenv("PENSTOCK_CLIENT_CERT", str(ours / "client.pem"))
+        monkeypatch.setenv("PENSTOCK_CLIENT_CERT_KEY", str(ours / "client.key"))
+        command = [sys.executable, "-m", "penstock", "keys", "create", "--name", CLIENT, "--scope", "publish:shop/*"]
+        environment = {**os.environ, "PENSTOCK_URL": f"https://localhost:{server.port}", "PENSTOCK_KEY": key}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+        urls = [f"{scheme}://localhost:{server.port}" for scheme in ("https", "wss")]
+        urls.append(f"grpcs://localhost:{server.grpc.rpartition(':')[2]}")
+        for url in urls:
+            with Client(url, retry_for=0) as client:
+                client.queue("shop/orders").publish(1)  # the certificate is the identity: there is no key
+                with pytest.raises(Forbidden):
+                    client.queue("shop/orders").peek()
+        monkeypatch.setenv("PENSTOCK_CLIENT_CERT", str(both))
+        monkeypatch.delenv("PENSTOCK_CLIENT_CERT_KEY")
+        for url in urls:
+            with Client(url, retry_for=0) as client:
+                client.queue("shop/orders").publish(1)
+        monkeypatch.setenv("PENSTOCK_CLIENT_CERT", str(tmp_path / "none.pem"))
+        for url in urls:
+            with pytest.raises(InvalidRequest, match="PENSTOCK_CLIENT_CERT"), Client(url, retry_for=0) as client:
+                client.queue("shop/orders").publish(1)
 
 
 def replace(path: Path, data: bytes) -> None:

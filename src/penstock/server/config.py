@@ -27,7 +27,9 @@ from penstock.transports.access import Access
 from penstock.transports.webhooks.guard import parse_networks
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
-_NOT_SETTINGS = frozenset(("PENSTOCK_CONFIG", "PENSTOCK_KEY", "PENSTOCK_URL"))
+_NOT_SETTINGS = frozenset(
+    ("PENSTOCK_CONFIG", "PENSTOCK_KEY", "PENSTOCK_URL", "PENSTOCK_CLIENT_CERT", "PENSTOCK_CLIENT_CERT_KEY")
+)
 
 
 class ConfigError(Exception):

@@ -8,17 +8,13 @@ import pytest
 
 from penstock.server.config import ConfigError, Settings, load_settings
 
-HOSTS = [
-    "127.0.0.1",
-    "localhost",
-    "[::1]",
-    "127.8.9.10",
-    "0.0.0.0",
-    "[::]",
-    "192.168.1.5",
-    "broker.example",
-    "10.0.0.1",
-]
+LOOPBACK = ["127.0.0.1", "localhost", "[::1]", "127.8.9.10"]
+EXPOSED = [
+    "0.0.0.0", "[::]", "192.168.1.5", "10.0.0.1", "broker.example", "localhost.example", "127.0.0.1.example", "127.1",
+    "0", "2130706433", "[::ffff:10.0.0.1]", "[::ffff:0.0.0.0]", "[fe80::1]",
+]  # fmt: skip
+"""Also names and forms that look like loopback, and are not or need a resolver to say so."""
+HOSTS = [*LOOPBACK, *EXPOSED]
 GRPC = ["auto", "off", *(f"{host}:7401" for host in HOSTS)]
 AUTH = ["off", "keys"]
 TLS = [("", ""), ("c.pem", "k.pem"), ("c.pem", ""), ("", "k.pem")]
@@ -26,7 +22,6 @@ CLIENT_CA = ["", "ca.pem"]
 JWT = [("", "", ""), ("https://i", "a", "keys.json"), ("https://i", "", "keys.json")]
 INSECURE = [False, True]
 COMBINATIONS = list(itertools.product(HOSTS, GRPC, AUTH, TLS, CLIENT_CA, JWT, INSECURE))
-LOOPBACK = ("127.", "localhost", "[::1]")
 
 
 def settings_of(host, grpc, auth, tls, client_ca, jwt, insecure) -> dict[str, object]:
@@ -39,7 +34,7 @@ def settings_of(host, grpc, auth, tls, client_ca, jwt, insecure) -> dict[str, ob
 
 def is_exposed(settings: Settings) -> bool:
     listeners = [settings.listen, *([settings.grpc] if settings.grpc not in ("auto", "off") else [])]
-    return any(not address.startswith(LOOPBACK) for address in listeners)
+    return any(str(address).rpartition(":")[0] not in LOOPBACK for address in listeners)
 
 
 def as_variables(values: dict[str, object]) -> dict[str, str]:

@@ -16,6 +16,8 @@ from penstock.errors import InvalidRequest, PenstockError
 
 HTTP = "http"
 KEY_VARIABLE = "PENSTOCK_KEY"
+CERT_VARIABLE, CERT_KEY_VARIABLE = "PENSTOCK_CLIENT_CERT", "PENSTOCK_CLIENT_CERT_KEY"
+"""Files (PEM) of the client certificate and its key, where no context is given."""
 _DEFAULT_PORTS = {HTTP: 80, "ws": 80, "grpc": 7401}
 
 
@@ -52,7 +54,7 @@ class ServerEndpoint:
         self.host = parts.hostname
         self.port = port or (443 if self.is_tls else _DEFAULT_PORTS[self.scheme])
         self.authorization = None if token is None else f"Bearer {token}"
-        self.tls = (tls or ssl.create_default_context()) if self.is_tls and self.scheme != "grpc" else None
+        self.tls = (tls or _default_context()) if self.is_tls and self.scheme != "grpc" else None
         self.timeout_s = seconds("timeout", timeout)
         self.connect_timeout_s = seconds("connect_timeout", connect_timeout)
         self.connections_max = connections_max
@@ -110,6 +112,26 @@ class ServerEndpoint:
 
     def not_penstock(self, error: object) -> PenstockError:
         return PenstockError(f"{self.url} does not answer like a Penstock server: {error}")
+
+
+def client_certificate() -> tuple[str, str | None] | None:
+    """The files of the client certificate and of its key, None if it is in the same file."""
+    cert = os.environ.get(CERT_VARIABLE)
+    return (cert, os.environ.get(CERT_KEY_VARIABLE) or None) if cert else None
+
+
+def unusable_certificate(error: OSError) -> InvalidRequest:
+    return InvalidRequest(f"{CERT_VARIABLE}, {CERT_KEY_VARIABLE}: the client certificate cannot be used: {error}")
+
+
+def _default_context() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if (files := client_certificate()) is not None:
+        try:
+            context.load_cert_chain(*files)
+        except OSError as error:  # an SSLError is one
+            raise unusable_certificate(error) from None
+    return context
 
 
 def _bad_url(url: str, reason: str) -> InvalidRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -10,7 +11,7 @@ import grpc
 from penstock import limits
 from penstock.client.calls.call import Call, Response
 from penstock.client.transport.base import Transport, client_is_closed
-from penstock.client.transport.endpoint import ServerEndpoint
+from penstock.client.transport.endpoint import ServerEndpoint, client_certificate, unusable_certificate
 from penstock.client.transport.http1 import RESPONSE_BYTES_MAX
 from penstock.errors import PenstockError
 from penstock.v1 import broker_pb2 as pb
@@ -65,7 +66,7 @@ class GrpcTransport(Transport):
         if self._channel is None:
             target = f"{self._endpoint.bracketed_host}:{self._endpoint.port}"
             if self._endpoint.is_tls:
-                self._channel = grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(), _OPTIONS)
+                self._channel = grpc.aio.secure_channel(target, _credentials(), _OPTIONS)
             else:
                 self._channel = grpc.aio.insecure_channel(target, _OPTIONS)
         if not self.reached:
@@ -93,3 +94,15 @@ class GrpcTransport(Transport):
         if status is grpc.StatusCode.UNIMPLEMENTED:
             return self._endpoint.not_penstock(text)
         return error_from_code(_CODE_BY_STATUS.get(status.name, ""), text)
+
+
+def _credentials() -> grpc.ChannelCredentials:
+    """The roots of the system, and the client certificate if there is one."""
+    files = client_certificate()
+    if files is None:
+        return grpc.ssl_channel_credentials()
+    cert, key = files
+    try:
+        return grpc.ssl_channel_credentials(None, Path(key or cert).read_bytes(), Path(cert).read_bytes())
+    except OSError as error:
+        raise unusable_certificate(error) from None
