@@ -184,9 +184,11 @@ PASSWORD_CHECKS_WAITING_MAX = 16
 SESSION_S_MAX = 12 * 3_600
 SESSION_IDLE_S_MAX = 3_600
 """A login ends after so long, and after so long without a request."""
+DEVICE_TOKEN_S = 90 * 86_400
 SESSIONS_MAX = 10_000
 TICKET_MS = 30_000
-TICKETS_MAX = 10_000
+TICKETS_MAX = 100_000
+TICKETS_EACH_MAX = 1_000
 """One-use tickets of WebSockets that are not used yet; the oldest are forgotten."""
 FAILURES_PER_MINUTE = 10
 """Wrong credentials of one address; then each failure is answered 429, for a time that doubles."""
@@ -278,6 +280,8 @@ DISK_RESERVE_BYTES = 16 * MIB
 # -- the edges --------------------------------------------------------------------------------------------------
 
 CONNECTIONS_MAX = 10_000
+LISTEN_BACKLOG = 2_048
+"""Connections that were opened and not accepted yet."""
 HEADER_BYTES_MAX = 64 * KIB
 """Request line and headers of one HTTP request."""
 HEADER_WAIT_MS = 10_000
@@ -300,6 +304,19 @@ RECEIPT_CHARS_MAX = 256
 METRIC_QUEUES_MAX = 500
 METRIC_GROUPS_MAX = 2_000
 """Queues with metrics of their own; the rest are added up as `_other`."""
+
+# -- links between processes of one store -------------------------------------------------------------------------
+
+PROCESSES_MAX = 64
+LINK_FRAME_BYTES_MAX = 64 * MIB
+"""One call or reply. The largest one is a page of events or of messages, below a third of this."""
+LINK_UNSENT_BYTES_MAX = 32 * MIB
+"""Replies that a process has not taken yet: above it no further calls are taken from it."""
+LINK_RETRY_S = 0.02
+LINK_RETRY_S_MAX = 1.0
+"""Pause before another try to connect, doubled from the first to the second."""
+LINK_HELD_S = 10.0
+"""A call to a process without a connection waits for so long: a process that ended is replaced meanwhile."""
 
 # -- gRPC -------------------------------------------------------------------------------------------------------
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
-from penstock.pending import PendingReply
+from penstock.broker.types import LeaseReply
+from penstock.errors import PenstockError
+from penstock.pending import PendingReply, value_of
+from penstock.wire.delivery import Settled
 
 T = TypeVar("T")
 
@@ -69,6 +72,22 @@ def joint_reply(work: Callable[[Joint], Coroutine[Any, Any, T]]) -> PendingReply
     return reply
 
 
+def lease_after(
+    ack: Callable[[], PendingReply[Sequence[Settled]]], lease: Callable[[], PendingReply[LeaseReply]]
+) -> PendingReply[LeaseReply]:
+    """The lease with the results of the acks before it. A refused lease still replies with them: repeated acks would
+    be stale."""
+
+    async def run(joint: Joint) -> LeaseReply:
+        results = await ack()
+        try:
+            return (await joint.hold(lease()))._replace(results=results)
+        except PenstockError:
+            return LeaseReply([], results)
+
+    return joint_reply(run)
+
+
 def merged(parts: Iterable[Any], merge: Callable[[list[Any]], T]) -> T | Coroutine[Any, Any, T]:
     """`merge` of all parts: now if all of them are values, otherwise as a coroutine."""
     found = list(parts)
@@ -84,12 +103,8 @@ def merged(parts: Iterable[Any], merge: Callable[[list[Any]], T]) -> T | Corouti
 async def gathered(parts: Iterable[Any]) -> list[Any]:
     """The values of all parts, which may be awaitables. Raises the first error, after all of them have ended."""
     found = list(parts)  # a call that is refused at once raises here
-    results = await asyncio.gather(*map(_value_of, found), return_exceptions=True)
+    results = await asyncio.gather(*map(value_of, found), return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             raise result
     return results
-
-
-async def _value_of(part: Awaitable[T] | T) -> T:
-    return await part if inspect.isawaitable(part) else part

@@ -37,7 +37,14 @@ async def open_authenticator(
     hash_key = Secret(private_key(HASH_KEY_NAME, settings.store, settings.data_dir))
     tokens = await _open_tokens(settings, clock) if settings.jwks else None
     authenticator = Authenticator(
-        broker, KeyTable(hash_key), tokens, clock, audit, settings.access_limits, PasswordHashes(hash_key)
+        broker,
+        KeyTable(hash_key),
+        tokens,
+        clock,
+        audit,
+        settings.access_limits,
+        PasswordHashes(hash_key),
+        settings.proxies,
     )
     path = Path(settings.data_dir) / BOOTSTRAP_NAME
     if await broker.keys.bootstrap(partial(_write_private, path)):
@@ -46,12 +53,14 @@ async def open_authenticator(
 
 
 async def watch_credentials(authenticator: Authenticator, clock: Clock) -> None:
-    """End streams whose credential has expired, and read the key set of the issuer again when it is due."""
+    """End streams whose credential has expired, and read the key set of the issuer again when it is due. An issuer that
+    does not answer delays no end."""
+    refreshing: asyncio.Task[None] | None = None
     while True:
         await asyncio.sleep(WATCH_S)
         authenticator.end_expired()
-        if authenticator.tokens is not None:
-            await _refresh(authenticator.tokens.keys, clock)
+        if authenticator.tokens is not None and (refreshing is None or refreshing.done()):
+            refreshing = asyncio.create_task(_refresh(authenticator.tokens.keys, clock))
 
 
 async def _open_tokens(settings: Settings, clock: Clock) -> TokenVerifier:

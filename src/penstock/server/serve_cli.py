@@ -38,6 +38,7 @@ def serve(
     store: Annotated[str | None, _flag("store", metavar="URL")] = None,
     fsync: Annotated[str | None, _flag("fsync")] = None,
     shards: Annotated[int | None, _flag("shards", metavar="N")] = None,
+    processes: Annotated[int | None, _flag("processes", metavar="N")] = None,
     lake: Annotated[str | None, _flag("lake", metavar="DIR")] = None,
     auto_create: Annotated[bool | None, _flag("auto_create")] = None,
     dialect: Annotated[list[str] | None, _flag("dialect")] = None,
@@ -71,6 +72,7 @@ def serve(
     limit_namespace_bytes: Annotated[str | None, _flag("limit_namespace_bytes", metavar="RATE")] = None,
     limit_queue_streams: Annotated[int | None, _flag("limit_queue_streams", metavar="NUMBER")] = None,
     limit_queue_in_flight: Annotated[int | None, _flag("limit_queue_in_flight", metavar="NUMBER")] = None,
+    trusted_proxy: Annotated[list[str] | None, _flag("trusted_proxy", metavar="NETWORK")] = None,
     log_mask: Annotated[list[str] | None, _flag("log_mask", metavar="PATH")] = None,
     insecure_plaintext_listen: Annotated[bool | None, _flag("insecure_plaintext_listen")] = None,
     encryption_key: Annotated[str | None, _flag("encryption_key", metavar="FILE")] = None,
@@ -94,12 +96,12 @@ def serve(
     settings = load_settings(flags, os.environ, config)
     if settings.tls_cert:
         os.environ.setdefault(*_GRPC_TLS_1_3)
-    from penstock.server import lifecycle
+    from penstock.server.lifecycle import run
     from penstock.server.logging import configure_logging
+    from penstock.server.processes import run_processes
 
     configure_logging(settings.log_format, settings.log_level, settings.log_mask)
-    code = lifecycle.run(settings)
-    raise typer.Exit(code)
+    raise typer.Exit(run(settings) if settings.processes == 1 else run_processes(settings))
 
 
 def doctor(

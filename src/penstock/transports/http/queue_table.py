@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from penstock.broker.types import QueueRow
+from penstock.pending import value_of
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
@@ -42,9 +43,10 @@ async def queue_table(edge: Edge, request: Request) -> Answer:
     if asked.sort != "name":
         rows = sorted(rows, key=lambda row: -_value(row, asked.sort))
     first = (asked.page - 1) * asked.limit
+    page = rows[first : first + asked.limit]
     return json_answer(
         {
-            "queues": [_shown(row, edge.broker.series.recent(row.queue)) for row in rows[first : first + asked.limit]],
+            "queues": [_shown(row, await value_of(edge.broker.series.recent(row.queue))) for row in page],
             "total": len(rows), "page": asked.page, "limit": asked.limit,
             "sum": table.sums,
         }
@@ -56,7 +58,7 @@ _RATES = ("published_per_s", "delivered_per_s", "acked_per_s")
 
 async def _table(edge: Edge) -> QueueTable:
     """The table, with the queues that were just created."""
-    now_ms, count = edge.clock.now_ms(), len(edge.broker.queues.paths())
+    now_ms, count = edge.clock.now_ms(), len(await value_of(edge.broker.queues.paths()))
     kept, kept_ms = edge.queue_table, min(max(KEPT_MS, KEPT_MS_PER_QUEUE * count), KEPT_MS_MAX)
     if kept is None or not 0 <= now_ms - kept.at_ms < kept_ms or len(kept.rows) != count:
         rows = await edge.broker.stats.rows()

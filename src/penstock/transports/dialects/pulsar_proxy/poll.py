@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.errors import QueueNotFound
 from penstock.ids import QueuePath, check_client_id, ulid_text
+from penstock.pending import value_of
 from penstock.transports.dialects.delivered import messages_of_runs
 from penstock.transports.dialects.multi_queue import ReadPage, lease_any, read_after
 from penstock.transports.dialects.pulsar_proxy.shapes import (
@@ -91,7 +92,7 @@ async def create_topics(edge: Edge, topics: list[QueuePath]) -> None:
     """Create missing topics. Raises QueueNotFound if the server does not create queues."""
     for topic in topics:
         try:
-            edge.broker.queues.get(topic)
+            await value_of(edge.broker.queues.get(topic))
         except QueueNotFound:
             if not edge.broker.auto_create:
                 raise
