@@ -21,6 +21,8 @@ class Cost(NamedTuple):
 
     publish: float
     lease_ack: float
+    both: float
+    """A publish, a lease and an ack."""
 
 
 def work(server: BenchServer, operations: int, between: Callable[[], object] = lambda: None) -> Cost:
@@ -32,7 +34,7 @@ def work(server: BenchServer, operations: int, between: Callable[[], object] = l
             act(server, number)
             between()
         spent.append((server.cpu_s() - before) / operations * 1e6)
-    return Cost(*spent)
+    return Cost(*spent, sum(spent))
 
 
 def _publish(server: BenchServer, number: int) -> None:

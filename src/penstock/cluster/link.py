@@ -32,6 +32,7 @@ REPEATABLE = frozenset(
         "stats.summary", "stats.consumers", "groups.list", "scheduled.page", "schedules.get", "schedules.list",
         "schedules.has", "webhooks.get", "webhooks.list", "holds.list", "redrives.list", "dead_letters.page",
         "letter_groups.largest", "events.read", "events.read_bulk", "events.ranges", "events.history",
+        "events.queues_of",
         "explanations.explain", "series.read", "series.recent", "readers.get", "autoscale.signal",
     }
 )  # fmt: skip

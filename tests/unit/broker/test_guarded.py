@@ -173,6 +173,16 @@ async def test_lists_show_what_the_principal_may_see(box):
 
 
 @boxed
+async def test_message_is_found_in_queues_that_the_principal_may_peek(box):
+    for queue in (OWN, OTHER):
+        await box.publish(queue, b"1", id=[b"invoice-7"])
+    assert sorted(await box.broker.events.queues_of("invoice-7")) == sorted([OWN, OTHER])
+    for scopes, found in (("peek:shop/*", [OWN]), ("publish:shop/*", [])):
+        assert await guarded_broker(box.broker, principal(scopes)).events.queues_of("invoice-7") == found
+    assert await box.broker.events.queues_of("invoice-8") == []
+
+
+@boxed
 async def test_schedules_of_another_tenant_do_not_exist(box):
     asked = ScheduleRequest(queue="bank/orders", cron="* * * * *", message=ScheduleMessage(payload=msgspec.Raw(b"1")))
     await box.broker.schedules.put("nightly", asked)

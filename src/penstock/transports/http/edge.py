@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from penstock.broker.types import DeliveredRun, PublishedRun, QueueRow
+from penstock.broker.types import DeliveredRun, PublishedRun
 from penstock.clock import Clock
 from penstock.pending import PendingReply
 from penstock.transports.http.answer import Answer
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.security.principal import Principal
     from penstock.transports.auth import Authenticator
     from penstock.transports.http.event_stream import EventStreams
+    from penstock.transports.http.queue_table import QueueTable
 
 
 class AuditReader(Protocol):
@@ -51,7 +52,7 @@ class Edge:
     """The broker, the clock and the counters. One per HTTP application."""
 
     __slots__ = (
-        "audit", "auth", "broker", "clock", "draining", "list_connections", "log_levels", "metrics", "queue_rows",
+        "audit", "auth", "broker", "clock", "draining", "list_connections", "log_levels", "metrics", "queue_table",
         "storage", "streams",
     )  # fmt: skip
 
@@ -64,8 +65,8 @@ class Edge:
         self.list_connections: Callable[[], list[dict[str, Any]]] = list
         """Describes the open connections. The HTTP server sets it."""
         self.streams: EventStreams | None = None
-        self.queue_rows: tuple[int, list[QueueRow]] | None = None
-        """All queues, and when they were counted."""
+        self.queue_table: QueueTable | None = None
+        """All queues, as they were counted last."""
         self.storage: Callable[[], Awaitable[StoredBytes]] = _nothing_stored
         """Measures the files of the store. The server sets it."""
         self.log_levels: LogControl | None = None

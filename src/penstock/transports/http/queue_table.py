@@ -6,7 +6,7 @@ costs one pass. The time grows with the number of queues, so that the passes tak
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.broker.types import QueueRow
 from penstock.pending import value_of
@@ -19,14 +19,18 @@ from penstock.wire.queue_table import QueueTableQuery
 KEPT_MS, KEPT_MS_PER_QUEUE, KEPT_MS_MAX = 1_000, 3, 10_000
 
 
+class QueueTable(NamedTuple):
+    """All queues by name, and sums over them, as they were at one time."""
+
+    at_ms: int
+    rows: list[QueueRow]
+    sums: dict[str, Any]
+
+
 async def queue_table(edge: Edge, request: Request) -> Answer:
     asked = parse_query(QueueTableQuery, request.query)
-    rows = await _rows(edge)
-    summed = {
-        name: sum(getattr(row, name) for row in rows) for name in ("depth", "ready", "leased", "scheduled", "dead")
-    }
-    ages = [row.oldest_age_ms for row in rows if row.oldest_age_ms is not None]
-    rates = {name: round(sum(row.rates[name] for row in rows), 3) for name in _RATES}
+    table = await _table(edge)
+    rows = table.rows
     if asked.names:
         names = asked.names.split(",")
         rows = [row for row in rows if row.queue in names]
@@ -44,7 +48,7 @@ async def queue_table(edge: Edge, request: Request) -> Answer:
         {
             "queues": [_shown(row, await value_of(edge.broker.series.recent(row.queue))) for row in page],
             "total": len(rows), "page": asked.page, "limit": asked.limit,
-            "sum": {**summed, "oldest_age_ms": max(ages, default=None), "rates": rates},
+            "sum": table.sums,
         }
     )  # fmt: skip
 
@@ -52,13 +56,23 @@ async def queue_table(edge: Edge, request: Request) -> Answer:
 _RATES = ("published_per_s", "delivered_per_s", "acked_per_s")
 
 
-async def _rows(edge: Edge) -> list[QueueRow]:
-    """By name; with the queues that were just created."""
+async def _table(edge: Edge) -> QueueTable:
+    """The table, with the queues that were just created."""
     now_ms, count = edge.clock.now_ms(), len(await value_of(edge.broker.queues.paths()))
-    kept, kept_ms = edge.queue_rows, min(max(KEPT_MS, KEPT_MS_PER_QUEUE * count), KEPT_MS_MAX)
-    if kept is None or not 0 <= now_ms - kept[0] < kept_ms or len(kept[1]) != count:
-        kept = edge.queue_rows = now_ms, await edge.broker.stats.rows()
-    return kept[1]
+    kept, kept_ms = edge.queue_table, min(max(KEPT_MS, KEPT_MS_PER_QUEUE * count), KEPT_MS_MAX)
+    if kept is None or not 0 <= now_ms - kept.at_ms < kept_ms or len(kept.rows) != count:
+        rows = await edge.broker.stats.rows()
+        kept = edge.queue_table = QueueTable(now_ms, rows, _sums(rows))
+    return kept
+
+
+def _sums(rows: list[QueueRow]) -> dict[str, Any]:
+    ages = [row.oldest_age_ms for row in rows if row.oldest_age_ms is not None]
+    return {
+        **{name: sum(getattr(row, name) for row in rows) for name in ("depth", "ready", "leased", "scheduled", "dead")},
+        "oldest_age_ms": max(ages, default=None),
+        "rates": {name: round(sum(row.rates[name] for row in rows), 3) for name in _RATES},
+    }
 
 
 def _value(row: QueueRow, sort: str) -> float:
