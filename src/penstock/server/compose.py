@@ -34,6 +34,7 @@ from penstock.server.storage import DataDirectory
 from penstock.transports.auth import Authenticator
 from penstock.transports.http import HttpApp
 from penstock.transports.http.edge import Edge
+from penstock.transports.http.this_process import ThisProcess
 from penstock.transports.webhooks.deliverer import WebhookDeliverer
 from penstock.transports.webhooks.guard import Guard, parse_networks
 from penstock.transports.webhooks.lazy_sender import LazySender, SenderProtocol
@@ -192,7 +193,8 @@ async def open_node(settings: Settings, member: Member | None = None) -> Node:
     courier = WebhookDeliverer(broker, guard, sender, clock)
     app.metrics.webhook_attempts = lambda: courier.outcomes
     if shards.links is not None:
-        await shards.links.start()
+        app.edge.peers = shards.links.peers
+        await shards.links.start(ThisProcess(app.edge))
     return Node(engine, broker, app, courier, clock, failed, watching, audit, tracing, shards.links)
 
 

@@ -16,6 +16,7 @@ from penstock.wire.logs import LogsReply, LogsRequest
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
+    from penstock.cluster.peers import Peers
     from penstock.transports.auth import Authenticator
     from penstock.transports.http.event_stream import EventStreams
 
@@ -50,8 +51,8 @@ class Edge:
     """The broker, the clock and the counters. One per HTTP application."""
 
     __slots__ = (
-        "audit", "auth", "broker", "clock", "draining", "list_connections", "log_levels", "metrics", "queue_rows",
-        "secure", "storage", "streams",
+        "audit", "auth", "broker", "clock", "draining", "list_connections", "log_levels", "metrics", "peers",
+        "queue_rows", "secure", "storage", "streams",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, clock: Clock, metrics: Metrics):
@@ -75,6 +76,8 @@ class Edge:
         """None: the server asks for no credentials."""
         self.secure = False
         """The listener has TLS."""
+        self.peers: Peers | None = None
+        """The other processes of this server; None: there are none."""
 
     def count_publish(self, runs: Sequence[PublishedRun], started: float) -> None:
         self.metrics.published(runs)
