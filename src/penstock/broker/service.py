@@ -118,7 +118,7 @@ class Broker:
         self.redrives = Redrives(view, submit, self.dead_letters, intake, entropy)
         self.schedules = Schedules(view, submit, intake)
         self.webhooks = Webhooks(view, submit, intake, entropy, vault, shard)
-        self.erasure = Erasure(view, submit, confirmations)
+        self.erasure = Erasure(view, submit, confirmations, host.upkeep.rewrite)
         self.keys = Keys(view, submit, entropy)
         self.users = Users(view, submit)
         self.explanations = Explanations(view, self.webhooks, self.stats)

@@ -293,6 +293,8 @@ class Sealer:
         and the damage keeps its dead letters."""
         stored = self._loop.log.pieces
         records, problem, _ = await when_at_hand(lambda: stored.read(place, piece.locator, piece.skip, piece.length))
+        if queue.number not in self._loop.shard.queues:
+            return []  # deleted while the messages were fetched
         if problem:
             raw = await stored.raw(piece.locator, piece.skip, piece.length)
             at = index.at(piece.end - 1)

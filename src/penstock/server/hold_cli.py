@@ -33,7 +33,7 @@ def remove(
 ) -> Any:
     """Remove the hold of an archive that is no longer used. Asks first.
 
-    What was kept for that archive alone is discarded. Exits with 1 if there is no such hold.
+    Messages that were kept only for that archive are discarded. Exits with 1 if there is no such hold.
 
     Example: penstock holds remove lake-1
     """

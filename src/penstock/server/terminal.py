@@ -25,6 +25,7 @@ from penstock.server.tables import Listing, print_listing, print_object
 EXIT_REFUSED = 1
 EXIT_NO_SERVER = 69
 EXIT_DISK_FAILED = 74
+EXIT_TAKEN_OVER = 75
 EXIT_BAD_SETTINGS = 78
 EXIT_INTERRUPTED = 130
 

@@ -17,6 +17,7 @@ from penstock.wire.logs import LogsReply, LogsRequest
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
     from penstock.cluster.peers import Peers
+    from penstock.security.principal import Principal
     from penstock.transports.auth import Authenticator
     from penstock.transports.http.event_stream import EventStreams
 
@@ -52,7 +53,7 @@ class Edge:
 
     __slots__ = (
         "audit", "auth", "broker", "clock", "draining", "list_connections", "log_levels", "metrics", "peers",
-        "queue_rows", "secure", "storage", "streams",
+        "queue_rows", "storage", "streams",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, clock: Clock, metrics: Metrics):
@@ -74,10 +75,11 @@ class Edge:
         """None: the server keeps no audit trail."""
         self.auth: Authenticator | None = None
         """None: the server asks for no credentials."""
-        self.secure = False
-        """The listener has TLS."""
         self.peers: Peers | None = None
         """The other processes of this server; None: there are none."""
+
+    def charge(self, *, settles: bool = False) -> None:
+        """Count a request that came otherwise than by HTTP. Raises RateLimited, unless it settles messages."""
 
     def count_publish(self, runs: Sequence[PublishedRun], started: float) -> None:
         self.metrics.published(runs)
@@ -91,11 +93,16 @@ class Edge:
 class PrincipalEdge(Edge):
     """The edge for requests of one principal: the same, with the guarded broker."""
 
-    __slots__ = ("_whole",)
+    __slots__ = ("_principal", "_whole")
 
-    def __init__(self, whole: Edge, broker: Broker):
+    def __init__(self, whole: Edge, broker: Broker, principal: Principal):
         self._whole = whole
+        self._principal = principal
         super().__init__(broker, whole.clock, whole.metrics)
+
+    def charge(self, *, settles: bool = False) -> None:
+        if self._whole.auth is not None:
+            self._whole.auth.quotas.demand_request(self._principal, settles=settles)
 
     @property
     def draining(self) -> bool:
