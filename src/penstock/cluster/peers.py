@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -84,10 +84,31 @@ class RecentCommits(NamedTuple):
     seconds: float
 
 
+class ShardReport(NamedTuple):
+    number: int
+    term: int
+    is_open: bool
+    """It takes writes."""
+
+
+class NodeReport(NamedTuple):
+    """A process as a node."""
+
+    shards_of_store: int
+    engine: str
+    durability: Literal["memory", "disk", "replicated"]
+    http: str
+    grpc: str | None
+    is_draining: bool
+    shards: list[ShardReport]
+    """That it serves."""
+
+
 class ProcessCalls(Protocol):
     """The calls that each process answers about itself. The forms on a link follow from these signatures."""
 
     def metrics(self) -> MetricsReport: ...
+    def node(self) -> NodeReport: ...
     def commits(self) -> RecentCommits: ...
     def connections(self, limit: int) -> ConnectionsReply: ...
     def set_log_levels(self, asked: LogsRequest, actor: str) -> LogsReply: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cluster.peers import MetricsReport, RecentCommits
+from penstock.cluster.peers import MetricsReport, NodeReport, RecentCommits
 from penstock.errors import NotFound
 from penstock.transports.http.connections import connections_of
 from penstock.transports.http.edge import Edge
@@ -21,6 +21,10 @@ class ThisProcess:
         from penstock.transports.metrics_report import report  # loaded with the first scrape
 
         return report(self._edge.metrics, self._edge.broker)
+
+    def node(self) -> NodeReport:
+        assert self._edge.node is not None, "it is set before the links start"
+        return self._edge.node()
 
     def commits(self) -> RecentCommits:
         return self._edge.metrics.recent_commits(self._edge.clock.monotonic())
