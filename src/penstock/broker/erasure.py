@@ -25,7 +25,6 @@ from penstock.encryption.shard_encryption import ShardEncryption
 from penstock.errors import Conflict, DiskFull, InvalidRequest, Unavailable
 from penstock.journal.port import EngineError, OutOfSpace
 from penstock.runtime.snapshots import ShardReloaded
-from penstock.runtime.stored import DamagedMessages
 from penstock.runtime.view import ShardView
 from penstock.wire.encryption import EncryptionReply, ErasedReply
 
@@ -198,14 +197,11 @@ class Erasure:
         found: list[int] = []
         partition = queue.partitions[number]
         first = min((*partition.dead.offsets(), partition.start))  # dead letters may be all that is left of the log
-        try:
-            for match in self._view.log.keys.find(queue.number, number, subject, first):
-                if match is None:
-                    await self._view.give_way()
-                else:
-                    found.append(match[1])
-        except DamagedMessages:
-            pass  # those behind the damage are dropped when they are to be delivered
+        for match in self._view.log.keys.find(queue.number, number, subject, first):
+            if match is None:
+                await self._view.give_way()
+            else:
+                found.append(match[1])
         return found
 
 

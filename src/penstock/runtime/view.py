@@ -113,6 +113,10 @@ class ShardView:
         number = shard.paths.get(path)
         return None if number is None else shard.queues[number]
 
+    def is_home(self, path: str) -> bool:  # noqa: ARG002  the only shard
+        """True if a queue of this path is created here, unless its settings place it elsewhere."""
+        return True
+
     def queue_numbered(self, number: int) -> Queue | None:
         return self._loop.shard.queues.get(number)
 
@@ -271,9 +275,13 @@ class ShardView:
 class PlacedView(ShardView):
     """The state of one of several shards. It hides the entries of queues that live on another shard."""
 
-    def __init__(self, loop: ShardLoop, lives_here: Callable[[Queue], bool]):
+    def __init__(self, loop: ShardLoop, lives_here: Callable[[Queue], bool], is_home: Callable[[str], bool]):
         super().__init__(loop)
         self._lives_here = lives_here
+        self._is_home = is_home
+
+    def is_home(self, path: str) -> bool:
+        return self._is_home(path)
 
     def queue(self, path: str) -> Queue:
         queue = self.find_queue(path)

@@ -9,7 +9,7 @@ import typer
 from penstock.server.lazy_commands import command_group
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
-from penstock.server.terminal import Yes, remote_command
+from penstock.server.terminal import Yes, confirm, remote_command
 
 HOLDS = Listing("holds", ("name", "spanned_bytes", "max_bytes", "events", "queues", "set_at_ms", "lost_at_ms"))
 
@@ -40,5 +40,5 @@ def remove(
     if not yes:
         kept = remote.ask("get_hold", name=name)["spanned_bytes"]
         question = f"Remove hold {name}, which keeps {kept} bytes? Its archive cannot continue without a gap."
-        typer.confirm(question, abort=True, err=True)
+        confirm(question)
     return remote.ask("delete_hold", name=name)

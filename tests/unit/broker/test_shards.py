@@ -234,6 +234,14 @@ async def test_publish_during_a_delete_leaves_no_entry_on_the_former_shard(box):
 
 
 @sharded
+async def test_publish_that_was_routed_before_a_delete_creates_no_second_queue(box):
+    path = on_shard(0)
+    with pytest.raises(Unavailable, match="deleted meanwhile"):
+        box.brokers[-1].router._shards[-1].broker.messages.publish([part(path, b"x")])
+    assert entries(box, path) == []
+
+
+@sharded
 async def test_delete_that_was_interrupted_is_finished_by_the_next_one(box):
     path = on_shard(0)
     await box.broker.queues.put(path, {"placement": "shard:2"})
