@@ -317,6 +317,8 @@ LINK_RETRY_S_MAX = 1.0
 """Pause before another try to connect, doubled from the first to the second."""
 LINK_HELD_S = 10.0
 """A call to a process without a connection waits for so long: a process that ended is replaced meanwhile."""
+PEER_ANSWER_S = 1.0
+"""A process that says nothing for so long is left out of metrics and lists of all processes."""
 
 # -- gRPC -------------------------------------------------------------------------------------------------------
 

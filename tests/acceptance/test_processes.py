@@ -145,6 +145,8 @@ def test_processes_killed_again_and_again_under_load(tmp_path, capsys):
         for _ in range(20):
             assert not scene.over.wait(dice.uniform(0.2, 0.6))
             assert not scene.failures, scene.failures
+            # A process that is killed three times before it is ready would end the server.
+            server.wait_until(lambda: server.ask("GET", "/readyz").status == 200, timeout=60)
             killed = dice.choice(children(server))
             shards = shards_of(killed)
             os.kill(killed, signal.SIGKILL)

@@ -30,6 +30,7 @@ from penstock.broker.types import (
     RedriveReply,
     TransactReply,
 )
+from penstock.cluster import peers
 from penstock.core.state.letter_chunks import DeadLetter
 from penstock.errors import BY_CODE, Internal, PenstockError
 from penstock.ids import QueuePath
@@ -285,7 +286,7 @@ def _reply_type(hint: Any) -> Any:
 def codec_of(method: str) -> MethodCodec:
     """The codec of `<room>.<method>`."""
     room, _, name = method.partition(".")
-    return MethodCodec(getattr(service.ROOMS[room], name))
+    return MethodCodec(getattr(peers.ProcessCalls if room == peers.ROOM else service.ROOMS[room], name))
 
 
 # -- errors -------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from penstock.broker.router import Router
 from penstock.broker.routes import ROUTES
 from penstock.cluster.codec import codec_of, encode_error
 from penstock.cluster.frames import Kind, LinkProtocol, read_call
+from penstock.cluster.peers import ROOM, ProcessCalls
 from penstock.cluster.watches import WATCHES
 from penstock.errors import PenstockError, Unavailable
 from penstock.logs import get_logger
@@ -31,6 +32,8 @@ class LinkOwner:
         self._router = router
         self.commit_now = commit_now
         self.connections: set[OwnerConnection] = set()
+        self.process: ProcessCalls | None = None
+        """Answers calls about this process; None: not yet."""
 
     def connection(self) -> OwnerConnection:
         """A protocol for a new connection."""
@@ -41,6 +44,11 @@ class LinkOwner:
             connection.close()
 
     def perform(self, shard: int, routed: bool, method: str, arguments: Any, options: Any) -> Any:
+        room, _, name = method.partition(".")
+        if room == ROOM:
+            if self.process is None:
+                raise Unavailable("the process is starting", retry_after_ms=100)
+            return getattr(self.process, name)(*arguments, **options)
         if not self._router.is_here(shard):
             raise Unavailable(f"shard {shard} is served by another process", retry_after_ms=100)
         if routed:

@@ -43,6 +43,7 @@ class _Penstock(LazyCommandGroup):
         "groups": CommandReference("penstock.server.group_cli", "groups"),
         "holds": CommandReference("penstock.server.hold_cli", "holds"),
         "logs": CommandReference("penstock.server.log_cli", "logs"),
+        "cluster": CommandReference("penstock.server.cluster_cli", "cluster"),
         "dlq": CommandReference("penstock.server.dlq_cli", "dlq"),
         "audit": CommandReference("penstock.server.audit_cli", "audit"),
         "encryption": CommandReference("penstock.server.encryption_cli", "encryption"),

@@ -29,11 +29,13 @@ from penstock.server.config import ConfigError, DiskFailed, Settings, StoreRefus
 from penstock.server.log_levels import LogLevels, watch_slow_operations
 from penstock.server.master_key_file import read_master_keys
 from penstock.server.member import Links, Member
+from penstock.server.node_state import NodeState
 from penstock.server.shards import count_shards, open_shards
 from penstock.server.storage import DataDirectory
 from penstock.transports.auth import Authenticator
 from penstock.transports.http import HttpApp
 from penstock.transports.http.edge import Edge
+from penstock.transports.http.this_process import ThisProcess
 from penstock.transports.webhooks.deliverer import WebhookDeliverer
 from penstock.transports.webhooks.guard import Guard, parse_networks
 from penstock.transports.webhooks.lazy_sender import LazySender, SenderProtocol
@@ -69,6 +71,7 @@ class Node(NamedTuple):
     links: Links | None
     """To other processes that serve the same store."""
     loops: Sequence[ShardLoop]
+    state: NodeState
 
     @property
     def taken_over(self) -> bool:
@@ -198,9 +201,12 @@ async def open_node(settings: Settings, member: Member | None = None) -> Node:
         sender = tracing.sending(sender)
     courier = WebhookDeliverer(broker, guard, sender, clock)
     app.metrics.webhook_attempts = lambda: courier.outcomes
+    state = NodeState(shards.hosts, count, settings.store.partition(":")[0], app.edge)
+    app.edge.node = state.report
     if shards.links is not None:
-        await shards.links.start()
-    return Node(engine, broker, app, courier, clock, failed, watching, audit, tracing, shards.links, loops)
+        app.edge.peers = shards.links.peers
+        await shards.links.start(ThisProcess(app.edge))
+    return Node(engine, broker, app, courier, clock, failed, watching, audit, tracing, shards.links, loops, state)
 
 
 def _open_tracing(settings: Settings, app: HttpApp) -> ServerTracing | None:

@@ -99,7 +99,10 @@ async def _serve(
             if grpc is not None:
                 await grpc.start(node.app)
             served = None if grpc is None else (settings.grpc_address or GRPC_DEFAULT)._replace(port=grpc.port)
-            on_ready(Address(*listener.getsockname()[:2]), served, "https" if tls else "http")
+            address, scheme = Address(*listener.getsockname()[:2]), "https" if tls else "http"
+            node.state.http = f"{scheme}://{address}"
+            node.state.grpc = None if served is None else f"{'grpcs' if tls else 'grpc'}://{served}"
+            on_ready(address, served, scheme)
         await _first_of(serving, stop, node.failed)
         _log.info("drain_started", grace_s=settings.shutdown_grace_s)
         node.app.drain()

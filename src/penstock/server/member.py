@@ -15,6 +15,7 @@ from penstock.broker.service import Broker
 from penstock.cluster.frames import LinkProtocol
 from penstock.cluster.link import Link, RemoteShard
 from penstock.cluster.owner import LinkOwner
+from penstock.cluster.peers import Peers, ProcessCalls
 
 
 class Member(NamedTuple):
@@ -49,6 +50,7 @@ class Links:
             for process in range(member.processes)
             if process != member.number
         }
+        self.peers = Peers(member.number, self._links)
         self._owner: LinkOwner | None = None
         self._server: asyncio.Server | None = None
 
@@ -64,9 +66,11 @@ class Links:
         self._owner = LinkOwner(broker.router, broker.commit_now)
         return broker
 
-    async def start(self) -> None:
-        """Take calls from the other processes, and connect to them when they do."""
+    async def start(self, process: ProcessCalls) -> None:
+        """Take calls from the other processes, and connect to them when they do. `process` answers those about this
+        process."""
         assert self._owner is not None, "call facade first"
+        self._owner.process = process
         path = self._member.address_of(self._member.number)
         Path(path).unlink(missing_ok=True)  # noqa: ASYNC240  a directory in memory; of the process before
         self._server = await asyncio.get_running_loop().create_unix_server(self._owner.connection, path)

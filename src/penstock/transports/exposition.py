@@ -24,7 +24,8 @@ from penstock.errors import QueueNotFound
 from penstock.ids import QueuePath
 from penstock.pending import value_of
 from penstock.transports.metric_aliases import alias_families, alias_lines
-from penstock.transports.metrics import Metrics
+from penstock.transports.metrics import BrokerCounts, Metrics, ProcessMetrics, counts_of
+from penstock.transports.metrics_report import added_up, process_families
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
@@ -36,18 +37,27 @@ _EOF = b"# EOF\n"
 
 
 async def expose(
-    metrics: Metrics, broker: Broker, *, accept: bytes = b"", aliases: bool = False, stored: StoredBytes | None = None
-) -> tuple[bytes, bytes]:
-    """The body and its content type."""
+    metrics: Metrics, broker: Broker, *, accept: bytes = b"", aliases: bool = False, stored: StoredBytes | None = None,
+    processes: ProcessMetrics | None = None,
+) -> tuple[bytes, bytes]:  # fmt: skip
+    """The body and its content type. `processes`: the server has several, whose metrics take the place of `metrics`."""
     is_open = OPENMETRICS in accept
     registry = CollectorRegistry(auto_describe=False)
-    families = list(_families(metrics, broker, stored))
+    counts = counts_of(broker)
+    if processes is not None:
+        metrics, counts = added_up(processes.reports.values())
+    families = list(_families(metrics, counts, stored))
     if aliases:
-        families += alias_families(metrics, stored, broker.written_bytes)
+        families += alias_families(metrics, stored, counts.written_bytes)
+    if processes is not None:
+        families += process_families(processes)
     registry.register(_Scrape(families))
-    ProcessCollector(registry=registry)
+    if processes is None:
+        ProcessCollector(registry=registry)
     lines = QueueLines(is_open=is_open, aliases=aliases)
-    await _add_queues(lines, broker, _shown_queues(metrics, await value_of(broker.queues.paths())))
+    # Calls to the shards of a process that does not answer would wait until it is replaced.
+    if processes is None or processes.is_complete:
+        await _add_queues(lines, broker, _shown_queues(metrics, await value_of(broker.queues.paths())))
     if is_open:
         own: bytes = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
         own = own.removesuffix(_EOF)
@@ -65,9 +75,9 @@ class _Scrape:
         return self._families
 
 
-def _families(metrics: Metrics, broker: Broker, stored: StoredBytes | None) -> Iterator[Metric]:
+def _families(metrics: Metrics, counts: BrokerCounts, stored: StoredBytes | None) -> Iterator[Metric]:
     yield InfoMetricFamily("penstock_build", "Version of the server.", value={"version": __version__})
-    yield GaugeMetricFamily("penstock_ready", "1 if the server takes requests.", value=int(broker.ready))
+    yield GaugeMetricFamily("penstock_ready", "1 if the server takes requests.", value=int(counts.ready))
     requests = CounterMetricFamily(
         "penstock_http_requests", "HTTP replies, by operation and status.", labels=["operation", "status"]
     )
@@ -83,7 +93,7 @@ def _families(metrics: Metrics, broker: Broker, stored: StoredBytes | None) -> I
     yield CounterMetricFamily(
         "penstock_messages_duplicate", "Published messages that were duplicates and not stored.", metrics.duplicates
     )
-    damaged, read_errors = broker.damage
+    damaged, read_errors = counts.damage
     yield CounterMetricFamily(
         "penstock_messages_damaged", "Messages that became dead letters because they cannot be read.", damaged
     )
@@ -110,7 +120,7 @@ def _families(metrics: Metrics, broker: Broker, stored: StoredBytes | None) -> I
         webhooks.add_metric([outcome], count)
     yield webhooks
     yield CounterMetricFamily(
-        "penstock_journal_written_bytes", "Bytes of records that were given to the journal.", broker.written_bytes
+        "penstock_journal_written_bytes", "Bytes of records that were given to the journal.", counts.written_bytes
     )
     if stored is not None:
         yield from _stored_families(stored)

@@ -16,6 +16,7 @@ from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 from penstock.broker.types import DeliveredRun, PublishedRun
+from penstock.cluster.peers import ExemplarReport, HistogramReport, MetricsReport, RecentCommits
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
@@ -36,7 +37,7 @@ class Histogram:
     def __init__(self) -> None:
         self.counts = [0] * len(_LABELS)
         self.total = 0.0
-        self._exemplars: dict[int, Exemplar] = {}
+        self._exemplars: dict[int, ExemplarReport] = {}
 
     def observe(self, seconds: float, count: int = 1) -> None:
         self.counts[bisect_left(BOUNDS, seconds)] += count
@@ -44,19 +45,34 @@ class Histogram:
 
     def exemplify(self, seconds: float, trace_id: str, at_s: float) -> None:
         """Name the trace of an observation: the newest one of each bucket is shown."""
-        self._exemplars[bisect_left(BOUNDS, seconds)] = Exemplar({"trace_id": trace_id}, seconds, at_s)
+        self._exemplars[bisect_left(BOUNDS, seconds)] = ExemplarReport(trace_id, seconds, at_s)
 
     def quantile(self, share: float) -> float | None:
         """An estimate in seconds; None without observations."""
         return quantile(self.counts, share)
+
+    def report(self) -> HistogramReport:
+        return HistogramReport(self.counts, self.total, self._exemplars)
+
+    def add(self, report: HistogramReport) -> None:
+        """Add the observations of another process."""
+        self.counts = [here + there for here, there in zip(self.counts, report.counts, strict=True)]
+        self.total += report.total
+        for at, exemplar in report.exemplars.items():
+            known = self._exemplars.get(at)
+            if known is None or known.at_s < exemplar.at_s:
+                self._exemplars[at] = exemplar
 
     def family(self, name: str, text: str) -> HistogramMetricFamily:
         buckets: list[Any] = []
         total = 0
         for at, (bound, count) in enumerate(zip(_LABELS, self.counts, strict=True)):
             total += count
-            exemplar = self._exemplars.get(at)
-            buckets.append((bound, total) if exemplar is None else (bound, total, exemplar))
+            found = self._exemplars.get(at)
+            if found is None:
+                buckets.append((bound, total))
+            else:
+                buckets.append((bound, total, Exemplar({"trace_id": found.trace_id}, found.seconds, found.at_s)))
         return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self.total)
 
 
@@ -76,6 +92,41 @@ class CommitSpeed(NamedTuple):
     per_s: float
     p50_ms: float
     p99_ms: float
+
+
+def commit_speed(parts: Sequence[RecentCommits]) -> CommitSpeed | None:
+    """How fast the commits of all processes were; None if there were none."""
+    counts = [sum(each) for each in zip(*(part.counts for part in parts), strict=True)]
+    p50, p99 = quantile(counts, 0.5), quantile(counts, 0.99)
+    if p50 is None or p99 is None:
+        return None
+    per_s = sum(sum(part.counts) / max(1.0, part.seconds) for part in parts)
+    return CommitSpeed(round(per_s, 3), round(p50 * 1000, 3), round(p99 * 1000, 3))
+
+
+class BrokerCounts(NamedTuple):
+    ready: bool
+    damage: tuple[int, int]
+    """(messages that became dead letters as damaged, reads that the disk refused)"""
+    written_bytes: int
+
+
+def counts_of(broker: Broker) -> BrokerCounts:
+    """Those of the shards of this process."""
+    return BrokerCounts(broker.ready, broker.damage, broker.written_bytes)
+
+
+class ProcessMetrics(NamedTuple):
+    """The metrics of a server of several processes."""
+
+    running: int
+    """The processes of the server."""
+    reports: Mapping[int, MetricsReport]
+    """By process, of those that answered."""
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.reports) == self.running
 
 
 class Metrics:
@@ -130,8 +181,8 @@ class Metrics:
             if is_first:
                 self.delivery_seconds.observe(max(0, now_ms - published_at_ms) / 1000, count)
 
-    def commit_speed(self, now_s: float) -> CommitSpeed | None:
-        """How fast commits were between this call and those of the last minutes; None if there were none."""
+    def recent_commits(self, now_s: float) -> RecentCommits:
+        """The commits between this call and those of the last minutes."""
         marks, counts = self._commit_marks, list(self.commit_seconds.counts)
         while len(marks) > 1 and marks[1][0] < now_s - SPEED_S:
             marks.popleft()
@@ -139,12 +190,7 @@ class Metrics:
         if not marks or now_s - marks[-1][0] >= MARK_S:
             marks.append((now_s, counts))
         recent = [now - then for now, then in zip(counts, before, strict=True)]
-        p50, p99 = quantile(recent, 0.5), quantile(recent, 0.99)
-        if p50 is None or p99 is None:
-            return None
-        return CommitSpeed(
-            round(sum(recent) / max(1.0, now_s - since_s), 3), round(p50 * 1000, 3), round(p99 * 1000, 3)
-        )
+        return RecentCommits(recent, now_s - since_s)
 
     async def exposition(self, broker: Broker, **options: Any) -> tuple[bytes, bytes]:
         """The body of a scrape and its content type."""

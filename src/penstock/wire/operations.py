@@ -13,6 +13,7 @@ from penstock.wire import (
     analytics,
     audit,
     cloudevents,
+    cluster,
     diagnostics,
     encryption,
     event_stream,
@@ -529,6 +530,14 @@ _OPERATIONS = (
         "set_log_levels", Verb.CLUSTER_ADMIN, "PUT", "/v1/logs",
         "Change levels of the log until the server stops: `requests` at `info` writes one line per request.",
         logs.LogsReply, body=logs.LogsRequest, queues=(), grpc=False, body_max=limits.CONFIG_BYTES_MAX,
+    ),
+    _process(
+        "cluster", "/v1/cluster", "The nodes of the server, and the owner of each shard.", cluster.ClusterReply,
+        Verb.CLUSTER_ADMIN,
+    ),
+    _process(
+        "cluster_map", "/v1/cluster/map", "The owner of each shard, for clients that send a request to it.",
+        cluster.ClusterMapReply, Verb.NONE,
     ),
     _process("health", "/healthz", "Is the process up?", replies.StatusReply, Verb.NONE),
     _process("readiness", "/readyz", "Would a request be served?", replies.ReadinessReply, Verb.NONE),

@@ -23,7 +23,7 @@ ALL = list(OPERATIONS.values())
 each_operation = pytest.mark.parametrize("operation", ALL, ids=lambda each: each.name)
 WITHOUT_SCOPE = {
     "health", "readiness", "openapi", "asyncapi", "front_page", "session", "login", "logout", "change_password",
-    "create_ticket", "access_limits",
+    "create_ticket", "access_limits", "cluster_map",
 }  # fmt: skip
 
 

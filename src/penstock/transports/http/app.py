@@ -53,6 +53,7 @@ ENDS_ITSELF = frozenset({"logout", "change_password"})
 SERVER_OPERATIONS: dict[str, str | None] = {
     "metrics": "metrics", "connections": "metrics", "storage": "metrics", "audit": "audit.read",
     "log_levels": "cluster.admin", "set_log_levels": "cluster.admin", "verify_audit": "audit.read",
+    "cluster": "cluster.admin", "cluster_map": None,
     "event_stream": None, "session": None, "login": None, "logout": None, "change_password": None,
     "create_ticket": None, "access_limits": None,
 }  # fmt: skip

@@ -16,6 +16,7 @@ from penstock.wire.logs import LogsReply, LogsRequest
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
+    from penstock.cluster.peers import NodeReport, Peers
     from penstock.security.principal import Principal
     from penstock.transports.auth import Authenticator
     from penstock.transports.http.event_stream import EventStreams
@@ -52,8 +53,8 @@ class Edge:
     """The broker, the clock and the counters. One per HTTP application."""
 
     __slots__ = (
-        "audit", "auth", "broker", "clock", "draining", "list_connections", "log_levels", "metrics", "queue_table",
-        "storage", "streams",
+        "audit", "auth", "broker", "clock", "draining", "list_connections", "log_levels", "metrics", "node",
+        "peers", "queue_table", "storage", "streams",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, clock: Clock, metrics: Metrics):
@@ -75,9 +76,22 @@ class Edge:
         """None: the server keeps no audit trail."""
         self.auth: Authenticator | None = None
         """None: the server asks for no credentials."""
+        self.peers: Peers | None = None
+        """The other processes of this server; None: there are none."""
+        self.node: Callable[[], NodeReport] | None = None
+        """Describes this process as a node; None: it is part of another program."""
 
     def charge(self, *, settles: bool = False) -> None:
         """Count a request that came otherwise than by HTTP. Raises RateLimited, unless it settles messages."""
+
+    @property
+    def number(self) -> int:
+        """Of this process."""
+        return 0 if self.peers is None else self.peers.number
+
+    @property
+    def processes(self) -> int:
+        return 1 if self.peers is None else self.peers.count
 
     def count_publish(self, runs: Sequence[PublishedRun], started: float) -> None:
         self.metrics.published(runs)

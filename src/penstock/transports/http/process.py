@@ -12,6 +12,8 @@ from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge, LogControl
 from penstock.transports.http.plain import json_reader
 from penstock.transports.http.request import Request
+from penstock.transports.http.this_process import commits_of_all, metrics_of_all
+from penstock.transports.metrics import commit_speed
 from penstock.wire.audit import AuditQuery, AuditReply
 from penstock.wire.logs import LogsRequest
 from penstock.wire.messages import NoQuery
@@ -31,20 +33,26 @@ def readiness(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
         raise Unavailable("the server is shutting down")
     if not edge.broker.ready:
         raise Unavailable("the broker is not ready: its journals are not open, or its data directory is missing")
+    if edge.peers is not None and (away := edge.peers.unreachable):
+        raise Unavailable(
+            f"requests for shards of other processes wait: process {', '.join(map(str, away))} cannot be reached",
+            details={"unreachable": away}, retry_after_ms=1_000,
+        )  # fmt: skip
     return json_answer(ReadinessReply("ready", *edge.broker.damage))
 
 
 async def metrics(edge: Edge, request: Request) -> Answer:
     aliases = parse_query(MetricsQuery, request.query).aliases
     stored = await edge.storage()
+    processes = await metrics_of_all(edge)
     body, content_type = await edge.metrics.exposition(
-        edge.broker, accept=request.fields.accept, aliases=aliases, stored=stored
+        edge.broker, accept=request.fields.accept, aliases=aliases, stored=stored, processes=processes
     )
     return Answer(200, body, content_type)
 
 
 async def storage(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
-    stored, speed = await edge.storage(), edge.metrics.commit_speed(edge.clock.monotonic())
+    stored, speed = await edge.storage(), commit_speed(await commits_of_all(edge))
     return json_answer(
         StorageReply(
             stored.store, stored.fsync, stored.journal, stored.segments, stored.snapshots, stored.disk_free,
@@ -57,10 +65,13 @@ def log_levels(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
     return json_answer(_log_control(edge).show())
 
 
-def set_log_levels(edge: Edge, request: Request) -> Answer:
+async def set_log_levels(edge: Edge, request: Request) -> Answer:
     asked = _decode_levels(request)
     actor = "" if request.principal is None else f"{request.principal.kind}:{request.principal.name}"
-    return json_answer(_log_control(edge).change(asked, actor))
+    changed = _log_control(edge).change(asked, actor)
+    if edge.peers is not None:
+        await edge.peers.ask("set_log_levels", asked, actor)
+    return json_answer(changed)
 
 
 def _log_control(edge: Edge) -> LogControl:

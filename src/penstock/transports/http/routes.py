@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from penstock.errors import MethodNotAllowed, NotFound
 from penstock.transports import translate
 from penstock.transports.http import (
+    cluster,
     connections,
     consume,
     deadletters,
@@ -67,6 +68,8 @@ HANDLERS: dict[str, Handler] = {
     "create_ticket": session.create_ticket,
     "access_limits": session.access_limits,
     "storage": process.storage,
+    "cluster": cluster.cluster,
+    "cluster_map": cluster.cluster_map,
     "log_levels": process.log_levels,
     "set_log_levels": process.set_log_levels,
     "health": process.health,

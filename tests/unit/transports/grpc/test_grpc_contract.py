@@ -28,7 +28,7 @@ KEYS = {
 ENCRYPTION = {"encryption", "erase", "rotate_encryption_key"}
 PROCESS = {
     "health", "readiness", "metrics", "openapi", "asyncapi", "front_page", "connections", "log_levels",
-    "set_log_levels",
+    "set_log_levels", "cluster", "cluster_map",
 }  # fmt: skip
 """HTTP operations about the process; gRPC has health and reflection services for that."""
 PAGES = {"queue_table", "dead_letter_reasons", "event_stream", "series", "consumers", "resend_webhook", "storage"}

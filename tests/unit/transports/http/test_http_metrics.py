@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from penstock import limits
 from penstock.batch import Batch, build
-from penstock.transports.metrics import Metrics
+from penstock.transports.metrics import Metrics, commit_speed
 
 ORDERS = "default/default/orders"
 LABELS = f'namespace="default",queue="{ORDERS}"'
@@ -156,14 +156,14 @@ def test_aliases_are_shown_only_if_they_are_asked_for():
 
 def test_speed_of_commits_is_that_of_the_last_minutes():
     metrics = Metrics()
-    assert metrics.commit_speed(0.0) is None
+    assert commit_speed([metrics.recent_commits(0.0)]) is None
     for _ in range(100):
         metrics.commit_seconds.observe(0.002)
-    slow = metrics.commit_speed(10.0)
+    slow = commit_speed([metrics.recent_commits(10.0)])
     assert slow is not None and slow.per_s == 10.0 and 1 <= slow.p50_ms <= 2.5
     for second in range(40, 1000, 30):
         metrics.commit_seconds.observe(0.0001)
-        fast = metrics.commit_speed(float(second))
+        fast = commit_speed([metrics.recent_commits(float(second))])
     assert fast is not None and fast.p99_ms < 0.5
 
 
