@@ -168,6 +168,8 @@ JWT_LIFETIME_S_MAX = 900
 JWT_LEEWAY_S = 30
 JWT_CACHED_MAX = 4_096
 """Verified tokens that are not verified again."""
+CERTIFICATES_CACHED_MAX = 4_096
+"""Client certificates whose keys are not looked up again."""
 JWKS_BYTES_MAX = 256 * KIB
 JWKS_KEYS_MAX = 64
 JWKS_REFRESH_S = 600
