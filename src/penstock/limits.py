@@ -305,6 +305,8 @@ RECEIPT_CHARS_MAX = 256
 METRIC_QUEUES_MAX = 500
 METRIC_GROUPS_MAX = 2_000
 """Queues with metrics of their own; the rest are added up as `_other`."""
+METRIC_TRAFFIC_MAX = 20_000
+"""Queues, former ones included, of which it is known how busy they were."""
 
 # -- gRPC -------------------------------------------------------------------------------------------------------
 
