@@ -30,7 +30,9 @@ from benchmarks.rounds import describe
 from benchmarks.targets import at_most
 from penstock import limits
 
-MODULES = ("benchmarks.growth_core", "benchmarks.growth_store", "benchmarks.growth_reads")
+MODULES = (
+    "benchmarks.growth_core", "benchmarks.growth_store", "benchmarks.growth_reads", "benchmarks.growth_access",
+)  # fmt: skip
 RATIO_MAX = 1.5
 ROUNDS = 3
 """Measurements of each size; the best one counts, because noise of the machine only adds."""

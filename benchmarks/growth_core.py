@@ -328,7 +328,7 @@ _US = Bound("us/msg")
 GROWTH: tuple[GrowthRow, ...] = (
     GrowthRow(
         "dead letters", (1_000, 30_000, 1_000_000), dead_letters,
-        {"lease+ack of one, fifo": _US, "lease+ack of one, lanes": _US, "publish b100": _US}, rounds=1,
+        {"lease+ack of one, fifo": _US, "lease+ack of one, lanes": _US, "publish b100": _US},
     ),
     GrowthRow("partitions", (2, 16, 256), partitions, {"keyed publish b10000": _US, "keyed publish b100": _US}),
     GrowthRow("groups", (1, 30, 1_000), groups_delayed, {"delayed publish b100": _US, "publish b100": _US}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 
 MARK_BYTES = 1024 * 1024
@@ -11,8 +12,9 @@ class FrameSizes:
     """Bytes before each frame: exact for frames of this process, by blocks for those before."""
 
     def __init__(self) -> None:
-        self._indexes: list[int] = []
-        self._before: list[int] = []
+        self._indexes = array("q")
+        self._before = array("q")
+        """Of each index, the bytes before it: 16 bytes a frame, of which small commits make hundreds of thousands."""
         self._total = 0
         self._marks: list[int] = []
         self._marked = 0
