@@ -20,7 +20,7 @@ from random import Random
 from typing import cast
 
 from penstock.batch import Batch, build, layout
-from penstock.broker.router import RoutedBroker
+from penstock.broker.router import routed_over
 from penstock.broker.service import Broker
 from penstock.broker.types import PublishPart
 from penstock.engines.local.engine import LocalEngine
@@ -76,7 +76,7 @@ class ShardedWorld:
             raise Violation("S2", f"the store has {count} shards after a restart, not {SHARDS}")
         self._hosts = [await open_shard(engine, number, self._clock, node) for number in range(SHARDS)]
         brokers = [Broker(host, self._rng.getrandbits, shards=SHARDS) for host in self._hosts]
-        self._broker = cast(Broker, RoutedBroker(brokers, self._clock.now_ms))
+        self._broker = cast(Broker, routed_over(brokers, self._clock.now_ms))
 
     async def _life(self) -> None:
         await self._open()

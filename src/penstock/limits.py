@@ -283,6 +283,8 @@ DISK_RESERVE_BYTES = 16 * MIB
 # -- the edges --------------------------------------------------------------------------------------------------
 
 CONNECTIONS_MAX = 10_000
+LISTEN_BACKLOG = 2_048
+"""Connections that were opened and not accepted yet."""
 HEADER_BYTES_MAX = 64 * KIB
 """Request line and headers of one HTTP request."""
 HEADER_WAIT_MS = 10_000
@@ -307,6 +309,19 @@ METRIC_GROUPS_MAX = 2_000
 """Queues with metrics of their own; the rest are added up as `_other`."""
 METRIC_TRAFFIC_MAX = 20_000
 """Queues, former ones included, of which it is known how busy they were."""
+
+# -- links between processes of one store -------------------------------------------------------------------------
+
+PROCESSES_MAX = 64
+LINK_FRAME_BYTES_MAX = 64 * MIB
+"""One call or reply. The largest one is a page of events or of messages, below a third of this."""
+LINK_UNSENT_BYTES_MAX = 32 * MIB
+"""Replies that a process has not taken yet: above it no further calls are taken from it."""
+LINK_RETRY_S = 0.02
+LINK_RETRY_S_MAX = 1.0
+"""Pause before another try to connect, doubled from the first to the second."""
+LINK_HELD_S = 10.0
+"""A call to a process without a connection waits for so long: a process that ended is replaced meanwhile."""
 
 # -- gRPC -------------------------------------------------------------------------------------------------------
 

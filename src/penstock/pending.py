@@ -16,7 +16,8 @@ A transport either awaits a pending reply like a future, or calls `deliver` with
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+import inspect
+from collections.abc import Awaitable, Callable, Generator
 from enum import IntEnum
 from typing import Any, Generic, TypeVar, cast
 
@@ -178,3 +179,8 @@ class PendingReply(Generic[T]):
                 )
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
+
+
+async def value_of(part: Awaitable[T] | T) -> T:
+    """The value of a call that answers at once or with an awaitable."""
+    return await part if inspect.isawaitable(part) else part

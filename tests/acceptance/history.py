@@ -70,6 +70,8 @@ class Restarted(NamedTuple):
 
     killed_ms: int
     started_ms: int
+    queues: frozenset[str] | None = None
+    """Those that the killed process served; None: all."""
 
 
 Event = Published | Delivered | Settled | Restarted
@@ -141,7 +143,9 @@ class _Checker:
         self._violations: list[str] = []
         self._counts: Counter[str] = Counter()
         self._publishes = [event for event in events if isinstance(event, Published)]
-        self._restarts = sorted(event for event in events if isinstance(event, Restarted))
+        self._restarts = sorted(
+            (event for event in events if isinstance(event, Restarted)), key=lambda event: event.killed_ms
+        )
         self._deliveries: dict[Place, list[Delivered]] = defaultdict(list)
         self._settles: dict[str, list[Settled]] = defaultdict(list)
         self._due: dict[tuple[str, str], int] = {}
@@ -258,7 +262,11 @@ class _Checker:
         ended: Literal["", "acked", "dead"] = ""
         maybe_over = maybe_acked = maybe_released = maybe_back = False
         shortest = self._shortest[delivery.receipt.rpartition(".")[0]]
-        restarts = [restart for restart in self._restarts if restart.killed_ms >= delivery.at_ms]
+        restarts = [
+            restart
+            for restart in self._restarts
+            if restart.killed_ms >= delivery.at_ms and (restart.queues is None or delivery.queue in restart.queues)
+        ]
         for event in sorted([*self._settles.get(delivery.receipt, ()), *restarts], key=_moment):
             if isinstance(event, Restarted):
                 # Leases that are held while the broker is killed start over.

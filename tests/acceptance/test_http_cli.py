@@ -99,7 +99,7 @@ def test_top_prints_one_look_where_there_is_no_terminal(penstock):
     assert shown[0].startswith("penstock http://127.0.0.1:") and "backlog" in shown[1]
     (row,) = [line.split() for line in shown if "topped" in line]
     assert row[:3] == ["default/default/topped", "1", "0"]
-    assert "--sort takes one of depth" in penstock("top", "--sort", "size", code=2)
+    assert "'size' is not one of 'depth', 'ready'" in penstock("top", "--sort", "size", code=2)
 
 
 def test_looking_at_queues(penstock):
@@ -232,6 +232,20 @@ def test_groups_are_created_moved_and_deleted(penstock, server):
     assert "Delete group audit of moving" in penstock("groups", "delete", "moving", "audit", input=b"n\n", code=1)
     assert json.loads(penstock("groups", "delete", "moving", "audit", "--yes", "-o", "json"))["deleted"] is True
     assert penstock("groups", "list", "moving") == "no groups\n"
+
+
+def test_first_group_of_a_queue_is_not_created_behind_messages_without_a_question(penstock, server):
+    server.publish("unread", *range(3))
+    create = ("groups", "create", "unread", "audit", "--start", "latest")
+    asked = penstock(*create, input=b"n\n", code=1)
+    assert "unread has no group yet, and 3 messages: those that audit skips will be removed" in asked
+    assert penstock("groups", "unread") == "no groups\n"
+    penstock("groups", "create", "unread", "all")
+    penstock(*create)  # a second group skips messages, and removes none
+    assert penstock("consume", "unread", "--group", "all", "--max", "3") == "0\n1\n2\n"
+    server.publish("unread-2", 1)
+    penstock("groups", "create", "unread-2", "audit", "--start", "1h", "--yes")
+    assert "lag 1," in penstock("groups", "unread-2")
 
 
 def test_groups_and_their_members(penstock, server):

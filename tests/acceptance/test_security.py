@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import http.client
 import json
 import os
-import shutil
-import signal
-import socket
-import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import grpc
 import hostile_tokens as tokens
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
-from cryptography.x509.oid import NameOID
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from penstock.errors import Forbidden, QueueNotFound, Unauthenticated
-from penstock.server.tls_dev import make_certificates
 from penstock.sync import Client
 from penstock.v1 import broker_pb2 as pb
 from penstock.v1 import broker_pb2_grpc as stubs
@@ -153,29 +142,6 @@ def test_token_has_the_scopes_of_its_claims(guarded):
     assert status(guarded, token, "POST", "/v1/publish", message("shop/orders")) == 201
     assert status(guarded, token, "POST", "/v1/publish", message("bank/orders")) == 404
     assert status(guarded, token, "GET", "/v1/keys") == 403
-
-
-# A header is trimmed, so a space behind a token is not sent; and gRPC sends ASCII only.
-SENDABLE = {
-    name: text
-    for name, text in tokens.hostile_tokens().items()
-    if len(text) < 8000 and text.strip() == text and text.isascii()
-}
-
-
-def test_hostile_tokens_are_refused_by_every_protocol(guarded):
-    assert len(SENDABLE) >= 60
-    channel = grpc.insecure_channel(guarded.grpc)
-    broker = stubs.BrokerStub(channel)
-    for name, token in SENDABLE.items():
-        assert status(guarded, token, "GET", "/v1/queues") in (401, 429), name
-        with pytest.raises(grpc.RpcError) as refused:
-            broker.ListQueues(pb.ListQueuesRequest(), metadata=(("authorization", f"Bearer {token}"),))
-        assert refused.value.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED), name
-        with pytest.raises(InvalidStatus) as closed, web_socket(guarded, authorization=f"Bearer {token}"):
-            pass
-        assert closed.value.response.status_code in (401, 429), name
-    channel.close()
 
 
 # -- WebSocket and gRPC -------------------------------------------------------------------------------------------
@@ -329,187 +295,6 @@ def test_sdk_over_grpc_has_the_scopes_of_its_key(guarded):
         client.queue("shop/orders").publish(1)
 
 
-# -- TLS ----------------------------------------------------------------------------------------------------------
-
-
-def tls_flags(certificates: Path, *more: str) -> list[str]:
-    return ["--tls-cert", str(certificates / "server.pem"), "--tls-key", str(certificates / "server.key"), *more]
-
-
-def trusting(certificates: Path, client: Path | None = None, name: str = "client") -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=certificates / "ca.pem")
-    if client is not None:
-        context.load_cert_chain(client / f"{name}.pem", client / f"{name}.key")
-    return context
-
-
-def get(server: Server, context: ssl.SSLContext, target: str, **headers: str) -> int:
-    connection = http.client.HTTPSConnection("localhost", server.port, context=context, timeout=20)
-    with contextlib.closing(connection):
-        connection.request("GET", target, headers={name.replace("_", "-"): text for name, text in headers.items()})
-        return connection.getresponse().status
-
-
-def test_only_tls_1_3_is_spoken(tmp_path):
-    make_certificates(tmp_path / "tls", ["localhost", "127.0.0.1"], CLIENT)
-    with running(tmp_path / "data", *tls_flags(tmp_path / "tls")) as server:
-        assert server.url.startswith("https://")
-        assert get(server, trusting(tmp_path / "tls"), "/healthz") == 200
-        for port, protocol in ((server.port, "http/1.1"), (int(server.grpc.rpartition(":")[2]), "h2")):
-            for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-                context = trusting(tmp_path / "tls")
-                context.maximum_version = newest
-                context.set_alpn_protocols([protocol])
-                with socket.create_connection(("127.0.0.1", port)) as plain:
-                    if newest is ssl.TLSVersion.TLSv1_2:
-                        with pytest.raises((ssl.SSLError, OSError)):
-                            context.wrap_socket(plain, server_hostname="localhost")
-                    else:
-                        with context.wrap_socket(plain, server_hostname="localhost") as secure:
-                            assert secure.version() == "TLSv1.3"
-
-
-def test_certificates_are_reloaded_without_dropping_connections(tmp_path):
-    make_certificates(tmp_path / "tls", ["localhost"], CLIENT)
-    make_certificates(tmp_path / "next", ["localhost"], CLIENT)
-    with running(tmp_path / "data", *tls_flags(tmp_path / "tls")) as server:
-        before = http.client.HTTPSConnection("localhost", server.port, context=trusting(tmp_path / "tls"), timeout=20)
-        before.request("GET", "/healthz")
-        assert before.getresponse().read() == b'{"status":"ok"}'
-        for name in ("server.key", "server.pem"):
-            shutil.copy(tmp_path / "next" / name, tmp_path / "tls" / f".{name}")
-            (tmp_path / "tls" / f".{name}").replace(tmp_path / "tls" / name)
-        server.process.send_signal(signal.SIGHUP)
-        server.wait_until(lambda: "tls_reloaded" in server.log(), timeout=20)
-        assert get(server, trusting(tmp_path / "next"), "/healthz") == 200
-        before.request("GET", "/healthz")
-        assert before.getresponse().status == 200
-        before.close()
-        channel = grpc.secure_channel(
-            f"localhost:{server.grpc.rpartition(':')[2]}",
-            grpc.ssl_channel_credentials((tmp_path / "next" / "ca.pem").read_bytes()),
-        )
-        grpc.channel_ready_future(channel).result(timeout=20)
-        channel.close()
-
-
-def common_name_only(directory: Path, ca: Path, *, expired: bool = False, alternative: bool = False) -> None:
-    """A client certificate of the CA: with a common name alone, or expired."""
-    ca_key = load_pem_private_key((ca / "ca.key").read_bytes(), None)
-    issuer = x509.load_pem_x509_certificate((ca / "ca.pem").read_bytes())
-    now = datetime.datetime.now(datetime.UTC)
-    key = load_pem_private_key((ca / "client.key").read_bytes(), None)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, CLIENT)]))
-        .issuer_name(issuer.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=9))
-        .not_valid_after(now + datetime.timedelta(days=-1 if expired else 9))
-    )
-    if alternative:
-        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(CLIENT)])
-        builder = builder.add_extension(names, critical=False)
-    directory.mkdir()
-    (directory / "client.pem").write_bytes(builder.sign(ca_key, SHA256()).public_bytes(Encoding.PEM))
-    shutil.copy(ca / "client.key", directory / "client.key")
-
-
-def test_client_certificate_is_the_key_of_its_name(tmp_path):
-    ours = tmp_path / "tls"
-    make_certificates(ours, ["localhost", "127.0.0.1"], CLIENT)
-    make_certificates(tmp_path / "other", ["localhost"], CLIENT)
-    common_name_only(tmp_path / "common", ours)
-    common_name_only(tmp_path / "expired", ours, expired=True, alternative=True)
-    flags = ["--auth", "keys", *tls_flags(ours, "--tls-client-ca", str(ours / "ca.pem"))]
-    with running(tmp_path / "data", *flags) as server:
-        key = (tmp_path / "data" / "bootstrap.key").read_text().strip()
-        own = trusting(ours, ours)
-        assert get(server, own, "/v1/queues") == 401, "no key has this name"
-        connection = http.client.HTTPSConnection("localhost", server.port, context=own, timeout=20)
-        body = json.dumps({"name": CLIENT, "scopes": ["publish:shop/*"]})
-        connection.request("POST", "/v1/keys", body, {"x-api-key": key})
-        made = json.loads(connection.getresponse().read())
-        connection.close()
-        assert get(server, own, "/v1/queues") == 200
-        assert get(server, own, "/v1/keys") == 403
-        assert get(server, trusting(ours, tmp_path / "common"), "/v1/queues") == 401
-        for refused in (trusting(ours), trusting(ours, tmp_path / "other"), trusting(ours, tmp_path / "expired")):
-            with pytest.raises((ssl.SSLError, OSError, http.client.HTTPException)):
-                get(server, refused, "/v1/queues")
-        credentials = grpc.ssl_channel_credentials(
-            (ours / "ca.pem").read_bytes(), (ours / "client.key").read_bytes(), (ours / "client.pem").read_bytes()
-        )
-        channel = grpc.secure_channel(f"localhost:{server.grpc.rpartition(':')[2]}", credentials)
-        assert stubs.BrokerStub(channel).ListQueues(pb.ListQueuesRequest(), timeout=20).total == 0
-        connection = http.client.HTTPSConnection("localhost", server.port, context=own, timeout=20)
-        connection.request("DELETE", f"/v1/keys/{made['id']}", headers={"x-api-key": key})
-        assert connection.getresponse().status == 200
-        connection.close()
-        assert get(server, own, "/v1/queues") == 401, "the identity was revoked"
-        with pytest.raises(grpc.RpcError):
-            stubs.BrokerStub(channel).ListQueues(pb.ListQueuesRequest(), timeout=20)
-        channel.close()
-
-
-def revocation_list(ca: Path, *, revoked: Path, until_days: int = 9) -> bytes:
-    """A list of the CA that names one client certificate."""
-    key = load_pem_private_key((ca / "ca.key").read_bytes(), None)
-    issuer = x509.load_pem_x509_certificate((ca / "ca.pem").read_bytes())
-    serial = x509.load_pem_x509_certificate((revoked / "client.pem").read_bytes()).serial_number
-    now = datetime.datetime.now(datetime.UTC)
-    entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
-    builder = (
-        x509.CertificateRevocationListBuilder()
-        .issuer_name(issuer.subject)
-        .last_update(now - datetime.timedelta(days=30))
-        .next_update(now + datetime.timedelta(days=until_days))
-        .add_revoked_certificate(entry)
-    )
-    return builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
-
-
-def test_revoked_client_certificate_is_refused(tmp_path):
-    ours = tmp_path / "tls"
-    make_certificates(ours, ["localhost", "127.0.0.1"], CLIENT)
-    common_name_only(tmp_path / "good", ours, alternative=True)
-    (tmp_path / "crl.pem").write_bytes(revocation_list(ours, revoked=ours))
-    flags = tls_flags(ours, "--tls-client-ca", str(ours / "ca.pem"), "--tls-client-crl", str(tmp_path / "crl.pem"))
-    with running(tmp_path / "data", "--auth", "keys", *flags) as server:
-        key = (tmp_path / "data" / "bootstrap.key").read_text().strip()
-        assert get(server, trusting(ours, tmp_path / "good"), "/v1/queues", x_api_key=key) == 200
-        with pytest.raises((ssl.SSLError, OSError, http.client.HTTPException)):
-            get(server, trusting(ours, ours), "/v1/queues", x_api_key=key)
-        for directory, code in ((tmp_path / "good", None), (ours, grpc.StatusCode.UNAUTHENTICATED)):
-            files = [(directory / name).read_bytes() for name in ("client.key", "client.pem")]
-            credentials = grpc.ssl_channel_credentials((ours / "ca.pem").read_bytes(), *files)
-            with grpc.secure_channel(f"localhost:{server.grpc.rpartition(':')[2]}", credentials) as channel:
-                stub, head = stubs.BrokerStub(channel), (("x-api-key", key),)
-                for call, asked in (
-                    (stub.ListQueues, pb.ListQueuesRequest()),
-                    (stub.Call, pb.CallRequest(method="GET", target="/v1/queues")),
-                ):
-                    found = None
-                    try:
-                        call(asked, metadata=head, timeout=20)
-                    except grpc.RpcError as error:
-                        found = error.code()
-                    assert found is code
-
-
-def test_unusable_certificates_are_refused_at_the_start(tmp_path):
-    make_certificates(tmp_path / "a", ["localhost"], CLIENT)
-    make_certificates(tmp_path / "b", ["localhost"], CLIENT)
-    command = [
-        sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--data-dir",
-        str(tmp_path / "data"), "--tls-cert", str(tmp_path / "a" / "server.pem"), "--tls-key",
-        str(tmp_path / "b" / "server.key"),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 78 and "are not a certificate and its key" in done.stderr
-
-
 # -- audit --------------------------------------------------------------------------------------------------------
 
 
@@ -585,38 +370,27 @@ def test_sdk_sends_its_key(guarded, scheme):
         client.queue("shop/sdk").publish(1)
 
 
-# -- secrets and dialects -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("scheme", ["http", "ws", "grpc"])
+def test_ticket_of_the_sdk_has_the_scopes_of_its_key(guarded, scheme):
+    key = new_key(guarded, "publish:shop/*")["key"]
+    address = guarded.grpc if scheme == "grpc" else f"127.0.0.1:{guarded.port}"
+    with Client(f"{scheme}://{address}", key=key) as client:
+        made = client.ticket()
+    assert made.expires_at_ms > time.time() * 1000
+    with connect(f"ws://127.0.0.1:{guarded.port}/v1/ws?ticket={made.ticket}", proxy=None) as opened:
+        assert json.loads(opened.recv())["type"] == "hello"
+        for queue, answer in (("shop/tickets", "reply"), ("bank/tickets", "error")):
+            opened.send(json.dumps({"type": "publish", "id": 1, "queue": queue, "messages": [{"payload": 1}]}))
+            assert ("error" in json.loads(opened.recv())) == (answer == "error")
 
 
-def test_secrets_and_payloads_do_not_reach_the_log(tmp_path):
-    canaries = [f"CANARY{number:02}" for number in range(50)]
-    taken = iter(canaries)
-    with running(tmp_path / "data", "--auth", "keys", "--log-level", "debug") as server:
-        server.key = (tmp_path / "data" / "bootstrap.key").read_text().strip()
-        own = {"authorization": f"Bearer {server.key}"}
-        for header in ("authorization", "cookie", "x_api_key", "proxy_authorization", "x_request_id", "user_agent"):
-            for form in ("{}", "Bearer {}", "Basic {}"):
-                server.ask("GET", "/v1/queues", **{header: form.format(next(taken))})
-        for field in ("payload", "key", "id"):
-            server.ask("POST", "/v1/publish", {"queue": "q", "messages": [{"payload": 1, field: next(taken)}]}, **own)
-        server.ask(
-            "POST", "/v1/publish", {"queue": "q", "messages": [{"payload": 1, "headers": {"h": next(taken)}}]}, **own
-        )
-        for body in (b"{%b", b'{"queue": "q", "messages": "%b"}', b'{"%b": 1}', b"\xff%b"):
-            server.ask("POST", "/v1/publish", body % next(taken).encode(), **own)
-        for target in ("/v1/queues?token={}", "/v1/ws?token={}", "/{}", "/v1/peek?queue={}"):
-            server.ask("GET", target.format(next(taken)), **own)
-            server.ask("GET", target.format(next(taken)))
-        for canary in taken:
-            server.ask("GET", "/v1/queues", x_api_key=f"psk_0123456789Ab_{canary:x<43}_000000")
-        metrics = server.ask("GET", "/metrics", **own).body.decode()
-        assert server.terminate() == 0
-        logged = server.log()
-    audit = (tmp_path / "data" / "audit.log").read_text()
-    for text in (logged, metrics):
-        assert server.key not in text and not [canary for canary in canaries if canary in text]
-    # The trail has names of queues and ids of requests, which were asked for, and no credential.
-    assert server.key not in audit and not [canary for canary in canaries[:15] if canary in audit]
+def test_command_line_shows_a_ticket(guarded):
+    shown = json.loads(penstock(guarded, "keys", "ticket", "-o", "json").stdout)
+    with connect(f"ws://127.0.0.1:{guarded.port}/v1/ws?ticket={shown['ticket']}", proxy=None) as opened:
+        assert json.loads(opened.recv())["type"] == "hello"
+
+
+# -- dialects ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

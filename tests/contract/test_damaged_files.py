@@ -17,7 +17,7 @@ from penstock.engines.local.files import OsFiles
 from penstock.errors import Unavailable
 from penstock.ids import parse_queue
 from penstock.journal.dump import dump
-from penstock.journal.port import Damaged
+from penstock.journal.port import Damaged, Failed
 from penstock.testing.inprocess import in_process
 
 MESSAGES = [b"message %03d " % number + b"x" * 1500 for number in range(60)]
@@ -239,6 +239,71 @@ def test_inspect_notices_what_is_missing(template, tmp_path, kind):
     path = path_of(root, kind)
     path.unlink()
     assert dump(str(root), said.append) >= 1
+
+
+@pytest.mark.parametrize("name", ["node", "shards", "shard-0/term"])
+@pytest.mark.parametrize("way", ["flip", "cut"])
+def test_inspect_notices_damage_of_small_files_that_a_start_refuses(template, tmp_path, name, way):
+    root = tmp_path / "data"
+    shutil.copytree(template, root)
+    (root / "node").write_text("01JP0000000000000000000000\n")
+    (root / "shards").write_text("1\n")
+    said: list[str] = []
+    assert dump(str(root), said.append) == 0
+    data = (root / name).read_bytes()
+    (root / name).write_bytes(bytes([data[0] ^ 64]) + data[1:] if way == "flip" else data[: len(data) // 3])
+
+    async def start() -> None:
+        engine = LocalEngine(str(root))
+        try:
+            engine.node_id(bytes(16))
+            engine.shard_count(1)
+        finally:
+            await engine.close()
+        async with store(root):
+            pass
+
+    with pytest.raises(Damaged, match="offset 0: "):
+        asyncio.run(start())
+    assert dump(str(root), said.append) == 1
+    assert any("DAMAGED" in line and "offset 0: " in line for line in said)
+
+
+def test_read_that_the_disk_refuses_at_start_is_not_taken_for_damage(template, tmp_path):
+    """Each read of a start fails once: the start is refused for that read, and the next start has everything."""
+
+    class FailingFiles(OsFiles):
+        reads_left = -1
+
+        def read(self, handle: int, at: int, length: int) -> bytes:
+            self.reads_left -= 1
+            if self.reads_left == 0:
+                raise OSError(errno.EIO, "Input/output error")
+            return super().read(handle, at, length)
+
+    async def start(number: int) -> bool:
+        root, files = tmp_path / f"data-{number}", FailingFiles()
+        shutil.copytree(template, root)
+        files.reads_left = number
+        try:
+            async with store(root, files) as box:
+                failed = files.reads_left <= 0
+                files.reads_left = -1
+                letters = await box.broker.dead_letters.page(parse_queue("rejected"))
+                assert len(letters["dead_letters"]) == 1
+                assert sum([len(await box.lease("orders", max=7)) for _ in range(9)]) == len(MESSAGES)
+                return failed
+        except (OSError, Failed) as error:
+            assert "Input/output error" in str(error)
+            return True
+
+    async def each() -> None:
+        number = 1
+        while await start(number):
+            number += 1
+        assert number > 5
+
+    asyncio.run(each())
 
 
 def test_the_id_of_a_node_is_never_made_anew(template, tmp_path):

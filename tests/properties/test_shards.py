@@ -1,4 +1,4 @@
-"""A random workload has the same results, queue by queue, on one shard and on eight."""
+"""A random workload has the same results, queue by queue, on one shard, on eight, and on eight in three processes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from contextlib import AsyncExitStack
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.errors import PenstockError
 from penstock.ids import parse_queue
+from penstock.pending import value_of
 from penstock.testing.clock import ManualClock
 from penstock.testing.inprocess import InProcess, in_process, messages
 from penstock.wire.schedules import ScheduleMessage, ScheduleRequest
@@ -133,9 +135,9 @@ class Pair:
         """The state of every queue."""
 
         async def look(box: InProcess, _: int) -> Any:
-            found: dict[str, Any] = {"paths": box.broker.queues.paths()}
+            found: dict[str, Any] = {"paths": await value_of(box.broker.queues.paths())}
             for queue in found["paths"]:
-                stats = await box.broker.stats.queue(queue)
+                stats = msgspec.json.decode(msgspec.json.encode(await box.broker.stats.queue(queue)))  # as shown
                 letters = await box.broker.dead_letters.page(queue, filter="", page=1, limit=100)
                 log = await box.broker.log.read(queue, max=None)
                 found[queue] = (
@@ -151,11 +153,14 @@ class Pair:
         self.same(results)
 
 
-async def story(seed: int) -> None:
+async def story(seed: int, processes: int) -> None:
     dice = Random(seed)
     async with AsyncExitStack() as stack:
         # Queues by number on one shard, by number and shard on eight: the clocks are the same, the entropy is not.
-        boxes = [await stack.enter_async_context(in_process(clock=ManualClock(), shards=shards)) for shards in (1, 8)]
+        boxes = [
+            await stack.enter_async_context(in_process(clock=ManualClock(), **options))
+            for options in ({"shards": 1}, {"shards": 8, "processes": processes})
+        ]
         pair = Pair(boxes, dice)
         await pair.configure()
         for step in range(STEPS):
@@ -183,4 +188,9 @@ async def story(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_one_and_eight_shards_have_the_same_results(seed):
-    asyncio.run(story(seed))
+    asyncio.run(story(seed, processes=1))
+
+
+@pytest.mark.parametrize("seed", range(12, 18))
+def test_one_shard_and_eight_in_three_processes_have_the_same_results(seed):
+    asyncio.run(story(seed, processes=3))

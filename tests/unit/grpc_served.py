@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
@@ -53,9 +53,13 @@ class Served:
 
 
 @asynccontextmanager
-async def served(**options: Any) -> AsyncIterator[Served]:
+async def served(
+    prepare: Callable[[InProcess, HttpApp], object] = lambda *_: None, **options: Any
+) -> AsyncIterator[Served]:
+    """`prepare` is called before the server starts."""
     async with asyncio.timeout(WITHIN_S * 3), in_process(clock=SystemClock(), **options) as box:
         server, app = GrpcServer("127.0.0.1:0"), HttpApp(box.broker, box.clock)
+        prepare(box, app)
         await server.start(app)
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
@@ -78,7 +82,11 @@ def run(story: Callable[[Served], Any], **options: Any) -> Any:
         async with served(**options) as here:
             return await story(here)
 
-    return _runner().run(whole())
+    return run_once(whole())
+
+
+def run_once(story: Coroutine[Any, Any, Any]) -> Any:
+    return _runner().run(story)
 
 
 class Refused:

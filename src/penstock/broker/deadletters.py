@@ -16,7 +16,7 @@ import msgspec
 from penstock import limits
 from penstock.batch import Batch, build, layout
 from penstock.broker.confirm import Confirmations
-from penstock.broker.types import DeliveredRun, FoundLetter, Submit
+from penstock.broker.types import DeliveredRun, FoundLetter, LetterPage, Submit
 from penstock.core import commands
 from penstock.core.records import Published
 from penstock.core.state import Queue
@@ -260,25 +260,16 @@ class DeadLetterOperations:
         page: int = 1,
         limit: int = 50,
         after: str | None = None,
-    ) -> dict[str, Any]:
-        """One page, oldest first: `dead_letters` (FoundLetter), `total`, `page`, `limit`, `next`. New letters join at
-        the end, so earlier pages stay as they are.
-
-        `total` is None if that would take looking at too many; `next` says where to go on, None at the end.
-        """
+    ) -> LetterPage:
+        """One page. New letters join at the end, so earlier pages stay as they are."""
         if after is not None and page != 1:
             raise InvalidRequest("give either page or after", details={"field": "after"})
         queue = self._view.queue(path)
         which = Which(group or "", parse_filter(filter) if filter else None)
         find = self._scanned if which.filtered else self._in_order
         entries, total, onward = await find(queue, which, _position(after), (page - 1) * limit, limit)
-        return {
-            "dead_letters": entries,
-            "total": total,
-            "page": page,
-            "limit": limit,
-            "next": None if onward is None else ".".join(map(str, onward)),
-        }
+        onward_text = None if onward is None else ".".join(map(str, onward))
+        return LetterPage({"dead_letters": entries, "total": total, "page": page, "limit": limit, "next": onward_text})
 
     async def _in_order(
         self, queue: Queue, which: Which, after: Position | None, skipped: int, limit: int

@@ -167,6 +167,7 @@ RULES: dict[str, Rule] = {
     "groups.begin": _queue("consume"),
     "in_flight.receipts": _receipts_of_ids,
     "in_flight.is_held": _queue("consume"),
+    "log.has_next": _queue("consume"),
     "groups.create": _queue("queue.admin"),
     "groups.seek": _queue("queue.admin"),
     "groups.delete": _queue("queue.admin"),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from penstock.pending import PendingReply
+from penstock.pending import PendingReply, value_of
 
 T = TypeVar("T")
 
@@ -84,12 +84,8 @@ def merged(parts: Iterable[Any], merge: Callable[[list[Any]], T]) -> T | Corouti
 async def gathered(parts: Iterable[Any]) -> list[Any]:
     """The values of all parts, which may be awaitables. Raises the first error, after all of them have ended."""
     found = list(parts)  # a call that is refused at once raises here
-    results = await asyncio.gather(*map(_value_of, found), return_exceptions=True)
+    results = await asyncio.gather(*map(value_of, found), return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             raise result
     return results
-
-
-async def _value_of(part: Awaitable[T] | T) -> T:
-    return await part if inspect.isawaitable(part) else part

@@ -132,6 +132,14 @@ class LogReads:
                 break
         return runs
 
+    def has_next(self, path: QueuePath, *, group: str) -> bool:
+        """Whether a lease of this group would deliver something now. False for a group that does not exist."""
+        found = self._view.queue(path)
+        if group not in found.groups:
+            return False
+        upcoming = next_runs(found, found.groups[group], self._view.advance())
+        return any(first < min(stop, self._readers.stored_end(found, number)) for number, first, stop in upcoming)
+
     async def _upcoming_for_newcomers(self, found: Queue, max: int) -> list[tuple[int, int, int]]:
         """The runs that the first lease of a new group would deliver. Reads every message, in steps that yield."""
         async with self._one_at_a_time:

@@ -21,7 +21,7 @@ from penstock import limits
 from penstock.batch import Batch, build, layout
 from penstock.broker.deadletters import Candidate, DeadLetterOperations, Scan, Which, parse_which
 from penstock.broker.intake import Intake, default_priority
-from penstock.broker.types import Entropy, Submit
+from penstock.broker.types import Entropy, RedriveReply, Submit
 from penstock.core import commands
 from penstock.core.state import Queue
 from penstock.core.state.dead_letters import Redrive
@@ -78,7 +78,7 @@ class Redrives:
         rate_per_s: int = 100,
         dry_run: bool = True,
         redrive_id: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> RedriveReply:
         """Bring dead letters back, in the background; or only say which. An id that is known starts nothing new."""
         queue, which = self._view.queue(path), parse_which(group, filter, ids)
         if group and group not in queue.groups:
@@ -88,7 +88,8 @@ class Redrives:
         name = redrive_id or ulid_text(self._view.now_ms() << 80 | self._entropy(80))
         if dry_run:
             count, sample = await self._letters.count(queue, which, SAMPLE)
-            return {"redrive_id": name, "queue": path, "dry_run": True, "count": count, "sample": sample}
+            found = {"redrive_id": name, "queue": path, "dry_run": True, "count": count, "sample": sample}
+            return RedriveReply(found)
         if elsewhere is not None:
             self._intake.make_queue(elsewhere)
         started = self._submit(
@@ -100,7 +101,7 @@ class Redrives:
         # Started before the record is durable, because the caller may be cancelled by then. Moves are written after it.
         self.go_on(queue.number, name)
         await started
-        return {"dry_run": False, **described(queue, find(self._view.queue(path), name))}
+        return RedriveReply({"dry_run": False, **described(queue, find(self._view.queue(path), name))})
 
     def _check_target(self, queue: Queue, elsewhere: QueuePath | None, priority: int | None) -> None:
         if elsewhere is not None:

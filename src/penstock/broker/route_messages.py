@@ -24,20 +24,38 @@ if TYPE_CHECKING:
 
 def publish(router: Router, method: str, arguments: Arguments, options: Options) -> PendingReply[Any]:
     parts: Sequence[PublishPart] = arguments[0]
-    shard = _one_shard(router, {part.queue for part in parts})
-    return _to_existing(router, [part.queue for part in parts], shard, method, arguments, options)
+    return _together(router, {part.queue for part in parts}, set(), method, arguments, options)
 
 
 def transact(router: Router, method: str, arguments: Arguments, options: Options) -> PendingReply[Any]:
     receipts, parts = arguments
-    shards = set(_by_shard(router, receipts))
-    shard = _one_shard(router, {part.queue for part in parts}, shards)
-    return _to_existing(router, [part.queue for part in parts], shard, method, arguments, options)
+    others = set(_by_shard(router, receipts))
+    return _together(router, {part.queue for part in parts}, others, method, arguments, options)
 
 
-def _one_shard(router: Router, queues: set[QueuePath], others: set[int] = frozenset()) -> int:  # type: ignore[assignment]
+def _together(
+    router: Router, queues: set[QueuePath], others: set[int], method: str, arguments: Arguments, options: Options
+) -> PendingReply[Any]:
+    """A call that changes these queues, and leases on the shards `others`, as a whole."""
+    here = {queue: router.here(queue) for queue in queues}
+    places = {queue: shard for queue, shard in here.items() if shard is not None}
+    if len(places) == len(queues):
+        return router.call(_one_shard(places, others), method, arguments, options)  # type: ignore[no-any-return]
+    homes = {router.home_of(queue) for queue in queues}
+    if len(homes) == 1 and not router.is_here(home := homes.pop()):
+        return router.route(home, method, arguments, options)  # type: ignore[no-any-return]
+
+    async def locate_first(joint: Joint) -> Any:
+        shard = _one_shard({queue: await router.locate(queue) for queue in sorted(queues)}, others)
+        for queue in queues:
+            await router.finish(queue)
+        return await joint.hold(router.call(shard, method, arguments, options))
+
+    return joint_reply(locate_first)
+
+
+def _one_shard(places: dict[QueuePath, int], others: set[int]) -> int:
     """The one shard of these queues and of receipts on `others`. Raises CrossShard if they are several."""
-    places = {queue: router.shard_of(queue) for queue in queues}
     shards = {*places.values(), *others}
     if len(shards) > 1:
         receipts = " and the receipts" if others else ""
@@ -52,22 +70,6 @@ def _one_shard(router: Router, queues: set[QueuePath], others: set[int] = frozen
 
 
 _SHOWN = 100
-
-
-def _to_existing(
-    router: Router, queues: Sequence[QueuePath], shard: int, method: str, arguments: Arguments, options: Options
-) -> PendingReply[Any]:
-    """The call, behind the creation of queues whose home names this shard and which are not here yet."""
-    unfinished = [queue for queue in queues if router.is_unfinished(queue)]
-    if not unfinished:
-        return router.call(shard, method, arguments, options)  # type: ignore[no-any-return]
-
-    async def create_first(joint: Joint) -> Any:
-        for queue in unfinished:
-            await router.finish(queue)
-        return await joint.hold(router.call(shard, method, arguments, options))
-
-    return joint_reply(create_first)
 
 
 # -- receipts -----------------------------------------------------------------------------------------------------
@@ -141,6 +143,8 @@ def queues_of(router: Router, method: str, arguments: Arguments, options: Option
 
 
 def lease(router: Router, method: str, arguments: Arguments, options: Options) -> PendingReply[LeaseReply]:
+    if not router.has_home(arguments[0]):
+        return router.route(router.home_of(arguments[0]), method, arguments, options)  # type: ignore[no-any-return]
     shard = router.shard_of(arguments[0])
     ack = options.get("ack", ())
     if not ack or set(_by_shard(router, ack)) == {shard}:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker import merging
@@ -10,7 +11,8 @@ from penstock.broker.joint import gathered, merged
 from penstock.broker.routing import META, Arguments, Options
 from penstock.errors import Conflict, CrossShard, InvalidRequest, NotFound
 from penstock.ids import parse_queue, shard_of_id, ulid_value
-from penstock.placement import BY_QUEUE, home_of, is_placement, shard_of
+from penstock.pending import value_of
+from penstock.placement import BY_QUEUE, is_placement, shard_of
 from penstock.wire.encryption import ErasedReply
 from penstock.wire.holds import HoldRequest
 
@@ -25,10 +27,12 @@ async def put_queue(router: Router, method: str, arguments: Arguments, options: 
     """Create or change. A queue that is to live on another shard than its home is first entered at its home: from then
     on every publish goes to that shard, and no second queue of this path can be created."""
     path, values = arguments
-    placement = values.get("placement", BY_QUEUE)
+    placement, home = values.get("placement", BY_QUEUE), router.home_of(path)
+    if not router.is_here(home):
+        return await router.route(home, method, arguments, options)
     async with router.changing(path):
-        shard, home = router.shard_of(path), home_of(path, router.count)
-        if router.has(path, shard) or not isinstance(placement, str) or not is_placement(placement):
+        shard = router.shard_of(path)
+        if await router.has(path, shard) or not isinstance(placement, str) or not is_placement(placement):
             return await router.call(shard, method, arguments, options)
         wanted = shard_of(path, placement, router.count)
         if wanted != home and wanted < router.count:
@@ -39,10 +43,15 @@ async def put_queue(router: Router, method: str, arguments: Arguments, options: 
 
 async def delete_queue(router: Router, method: str, arguments: Arguments, options: Options) -> Any:
     path = arguments[0]
+    home = router.home_of(path)
+    if not router.is_here(home):
+        return await router.route(home, method, arguments, options)
     async with router.changing(path):
-        shard, home = router.shard_of(path), home_of(path, router.count)
+        shard = router.shard_of(path)
         if shard != home:
-            router.call(shard, "queues.demand_unused", (path,), {})  # the next queue of this path may live elsewhere
+            await value_of(
+                router.call(shard, "queues.demand_unused", (path,), {})
+            )  # the next queue of this path may live elsewhere
         reply = await router.call(shard, method, arguments, options)
         if shard != home:
             await router.call(home, "queues.unplace", (path,), {})
@@ -51,8 +60,10 @@ async def delete_queue(router: Router, method: str, arguments: Arguments, option
 
 async def redrive(router: Router, method: str, arguments: Arguments, options: Options) -> Any:
     path, target = arguments[0], options.get("target")
+    if not router.has_home(path):
+        return await router.route(router.home_of(path), method, arguments, options)
     shard = router.shard_of(path)
-    if target is not None and router.shard_of(target) != shard:
+    if target is not None and await router.locate(target) != shard:
         raise CrossShard(
             f"target: {target} is on another shard than {path}, and a dead letter and its copy change together; create "
             "both queues with `placement: namespace`",
@@ -66,7 +77,7 @@ async def erase(router: Router, method: str, arguments: Arguments, options: Opti
     be lost, and then all of them erase."""
     target = arguments[0]
     if not target.endswith("/*"):
-        return await router.call(router.shard_of(target), method, arguments, options)
+        return await router.call(await router.locate(target), method, arguments, options)
     parts = await asyncio.gather(*router.everywhere(method, arguments, options), return_exceptions=True)
     refusals = [part for part in parts if isinstance(part, Conflict) and "confirm" in part.details]
     for part in parts:
@@ -83,26 +94,37 @@ async def erase(router: Router, method: str, arguments: Arguments, options: Opti
 def schedule(router: Router, method: str, arguments: Arguments, options: Options) -> Any:
     """A schedule lives on the shard of its queue, so that a fire and its message are one frame."""
     shard = _shard_with_schedule(router, arguments[0])
-    return router.call(META if shard is None else shard, method, arguments, options)
+    if not inspect.isawaitable(shard):
+        return router.call(META if shard is None else shard, method, arguments, options)
+
+    async def find_first() -> Any:
+        found = await shard
+        return await value_of(router.call(META if found is None else found, method, arguments, options))
+
+    return find_first()
 
 
-def _shard_with_schedule(router: Router, name: str) -> int | None:
-    return next((shard for shard in router.numbers if router.call(shard, "schedules.has", (name,), {})), None)
+def _shard_with_schedule(router: Router, name: str) -> Any:
+    return merged(
+        router.everywhere("schedules.has", (name,), {}),
+        lambda found: next((shard for shard, has in enumerate(found) if has), None),
+    )
 
 
 async def put_schedule(router: Router, method: str, arguments: Arguments, options: Options) -> Any:
+    if not router.is_here(META):
+        return await router.route(META, method, arguments, options)
     name, asked = arguments
     queue = parse_queue(asked.queue)
     async with router.names:
-        present, shard = _shard_with_schedule(router, name), router.shard_of(queue)
+        present, shard = await value_of(_shard_with_schedule(router, name)), await router.locate(queue)
         if present is not None and present != shard:
             raise CrossShard(
                 f"schedule {name} publishes to a queue on another shard than {queue}, and a schedule lives with its "
                 "queue; delete it, and create it again",
                 details={"field": "queue"},
             )
-        if router.is_unfinished(queue):
-            await router.finish(queue)
+        await router.finish(queue)
         return await router.call(shard, method, arguments, options)
 
 
@@ -117,16 +139,15 @@ def webhook(router: Router, method: str, arguments: Arguments, options: Options)
 
 async def create_webhook(router: Router, method: str, arguments: Arguments, options: Options) -> Any:
     queue = parse_queue(arguments[0].queue)
-    if router.is_unfinished(queue):
-        await router.finish(queue)
-    return await router.call(router.shard_of(queue), method, arguments, options)
+    await router.finish(queue)
+    return await router.call(await router.locate(queue), method, arguments, options)
 
 
 async def receipts_of_ids(router: Router, method: str, arguments: Arguments, options: Options) -> Any:
     """A text may be the id of a client, so without a queue all shards look."""
     queue = options.get("queue")
     if queue is not None:
-        return await router.call(router.shard_of(queue), method, arguments, options)
+        return await router.call(await router.locate(queue), method, arguments, options)
     found = await gathered(router.everywhere(method, arguments, options))
     return list(map(merging.one_holder, arguments[0], zip(*found, strict=True)))
 
@@ -137,7 +158,8 @@ async def receipts_of_ids(router: Router, method: str, arguments: Arguments, opt
 async def set_hold(router: Router, method: str, arguments: Arguments, options: Options) -> Any:
     """Each shard holds its own queues and its own journal. All of them are asked before the first one changes."""
     name, asked, paths = arguments
-    parts = {shard: _part_of_hold(router, asked, paths, shard) for shard in router.numbers}
+    places = {path: await router.locate(path) for path in paths.values()}
+    parts = {shard: _part_of_hold(asked, paths, places, shard) for shard in router.numbers}
     wrong = sorted(number for number in asked.shards if int(number) >= router.count)
     if wrong:
         raise _no_such_shard(int(wrong[0]), router.count)
@@ -153,9 +175,9 @@ async def set_hold(router: Router, method: str, arguments: Arguments, options: O
 
 
 def _part_of_hold(
-    router: Router, asked: HoldRequest, paths: dict[str, str], shard: int
+    asked: HoldRequest, paths: dict[str, str], places: dict[str, int], shard: int
 ) -> tuple[HoldRequest, dict[str, str]]:
-    here = {given: path for given, path in paths.items() if router.shard_of(path) == shard}
+    here = {given: path for given, path in paths.items() if places[path] == shard}
     part = HoldRequest(
         events=asked.shards.get(str(shard), asked.events if shard == META else None),
         queues={given: asked.queues[given] for given in here},
@@ -175,21 +197,21 @@ def get_hold(router: Router, method: str, arguments: Arguments, options: Options
     return merged(router.everywhere("holds.list", (), {}), pick)
 
 
-def events(router: Router, method: str, arguments: Arguments, options: Options) -> Any:
+async def events(router: Router, method: str, arguments: Arguments, options: Options) -> Any:
     """The shard that the query names; else that of the queue that it names; else the first."""
     query = arguments[0]
     queue = arguments[1] if len(arguments) > 1 else None
     shard = query.shard
     if shard is None:
-        shard = META if queue is None else router.shard_of(queue)
+        shard = META if queue is None else await router.locate(queue)
     elif shard >= router.count:
         raise _no_such_shard(shard, router.count)
-    elif queue is not None and shard != router.shard_of(queue):
+    elif queue is not None and shard != (place := await router.locate(queue)):
         raise InvalidRequest(
-            f"shard: queue {queue} is on shard {router.shard_of(queue)}, not on {shard}; leave `shard` out",
+            f"shard: queue {queue} is on shard {place}, not on {shard}; leave `shard` out",
             details={"field": "shard"},
         )
-    return router.call(shard, method, arguments, options)
+    return await router.call(shard, method, arguments, options)
 
 
 def _no_such_shard(shard: int, count: int) -> InvalidRequest:

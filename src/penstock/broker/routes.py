@@ -20,9 +20,15 @@ if TYPE_CHECKING:
 # -- by queue -----------------------------------------------------------------------------------------------------
 
 
+def _by_queue(router: Router, method: str, queue: str, arguments: Arguments, options: Options) -> Any:
+    if not router.has_home(queue):
+        return router.route(router.home_of(queue), method, arguments, options)
+    return router.call(router.shard_of(queue), method, arguments, options)
+
+
 def _queue(router: Router, method: str, arguments: Arguments, options: Options) -> Any:
     """The shard of the queue that is the first argument."""
-    return router.call(router.shard_of(arguments[0]), method, arguments, options)
+    return _by_queue(router, method, arguments[0], arguments, options)
 
 
 def _meta(router: Router, method: str, arguments: Arguments, options: Options) -> Any:
@@ -33,12 +39,19 @@ def _series(router: Router, method: str, arguments: Arguments, options: Options)
     """The series of a queue or of a group of it; that of all queues together has no queue in its key."""
     queue, _, _ = arguments[0].partition("\0")
     if queue:
-        return router.call(router.shard_of(queue), method, arguments, options)
+        return _by_queue(router, method, queue, arguments, options)
     return merged(router.everywhere(method, arguments, options), merging.SERIES[method])
 
 
 def _all(merge: Callable[[list[Any]], Any]) -> Route:
     return lambda router, method, arguments, options: merged(router.everywhere(method, arguments, options), merge)
+
+
+def _here(merge: Callable[[list[Any]], Any]) -> Route:
+    """The shards of this process: what it does for each shard that it serves."""
+    return lambda router, method, arguments, options: merge(
+        [router.call(shard, method, arguments, options) for shard in router.numbers if router.is_here(shard)]
+    )
 
 
 def _paged(merge: Callable[[list[Any], int, int], Any]) -> Route:
@@ -68,7 +81,7 @@ ROUTES: dict[str, Route] = {
             "members.join", "members.heartbeat", "members.leave",
             "groups.begin", "groups.create", "groups.seek", "groups.delete", "groups.list",
             "in_flight.is_held", "in_flight.count",
-            "log.read", "log.peek", "log.watch", "log.watch_end", "log.extent",
+            "log.read", "log.peek", "log.has_next", "log.watch", "log.watch_end", "log.extent",
             "events.history", "explanations.explain", "autoscale.signal",
             "readers.keep", "readers.get", "readers.forget",
             "queues.get", "queues.patch", "queues.purge", "stats.queue", "stats.consumers",
@@ -105,8 +118,8 @@ ROUTES: dict[str, Route] = {
         route_objects.webhook,
     ),
     "webhooks.list": _paged(merging.webhook_page),
-    "webhooks.registrations": _all(merging.joined),
-    "webhooks.attach": _all(merging.nothing),
+    "webhooks.registrations": _here(merging.joined),
+    "webhooks.attach": _here(merging.nothing),
     "holds.set": route_objects.set_hold,
     "holds.get": route_objects.get_hold,
     "holds.list": _all(merging.holds),

@@ -50,6 +50,34 @@ from penstock.runtime.history import MessageHistory
 from penstock.runtime.host import ShardHost
 from penstock.runtime.view import PlacedView
 
+ROOMS: dict[str, type] = {
+    "messages": Messages,
+    "scheduled": ScheduledMessages,
+    "in_flight": InFlight,
+    "stats": Stats,
+    "series": Series,
+    "queues": Queues,
+    "autoscale": Autoscale,
+    "readers": Readers,
+    "log": LogReads,
+    "groups": Groups,
+    "members": Members,
+    "dead_letters": DeadLetterOperations,
+    "letter_groups": LetterGroups,
+    "redrives": Redrives,
+    "schedules": Schedules,
+    "webhooks": Webhooks,
+    "erasure": Erasure,
+    "keys": Keys,
+    "users": Users,
+    "explanations": Explanations,
+    "events": Events,
+    "feed": Feed,
+    "holds": Holds,
+    "analytics": Analytics,
+}
+"""The class of each room, by the name of its attribute."""
+
 
 class Broker:
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NewType, TypeAlias
 
 import msgspec
 
@@ -135,6 +135,15 @@ class FoundLetter(NamedTuple):
     run: DeliveredRun
     group: str
     letter: DeadLetter
+
+
+LetterPage = NewType("LetterPage", dict[str, Any])
+"""A page of dead letters, oldest first: `dead_letters` (FoundLetter), `total`, `page`, `limit`, `next`.
+
+`total` is None if the count would take looking at too many; `next` is the letter to go on after, None at the end.
+"""
+RedriveReply = NewType("RedriveReply", dict[str, Any])
+"""The state of a redrive. The entries of `sample`, which a dry run has, are `FoundLetter`."""
 
 
 class CancelResult(NamedTuple):

@@ -34,6 +34,7 @@ from penstock.ids import QueuePath, parse_queue, parse_scope
 from penstock.wire.replies import QueueReply, QueuesReply
 from penstock.wire.settings import QueueSettings
 from penstock.wire.stats import SummaryReply
+from penstock.wire.users import TicketReply
 
 if TYPE_CHECKING:
     from penstock.client.protection import Protection
@@ -138,6 +139,12 @@ class Client(WorkerDeclarations[Coroutine[Any, Any, PublishedMessage]]):
     async def summary(self) -> SummaryReply:
         """Numbers over all queues."""
         return await self._carrier.ask("summary", SummaryReply)
+
+    async def ticket(self) -> TicketReply:
+        """A text that opens one WebSocket within 30 s, as `/v1/ws?ticket=…`: for a page or a tool that can set no
+        header, and must not have the key. The connection has the scopes of this client, and ends with its credential.
+        """
+        return await self._carrier.ask("create_ticket", TicketReply)
 
     async def transact(
         self, *, ack: Iterable[Settleable | str] = (), publish: Iterable[Sequence[Any]] = ()

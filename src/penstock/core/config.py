@@ -122,7 +122,8 @@ def parse_config(values: dict[str, Any], base: QueueConfig = DEFAULT) -> QueueCo
         config = msgspec.convert(merged, QueueConfig)
     except msgspec.ValidationError as error:
         field = _field_of(str(error))
-        reason = with_choices(str(error).partition(" - at `")[0], field, QueueConfig)
+        reason, _, path = str(error).partition(" - at `")
+        reason = with_choices(reason, path, QueueConfig)
         about = "" if f"`{field}`" in reason else f", {field}"
         raise InvalidRequest(f"queue configuration{about}: {reason}", details={"field": field}) from None
     for name, low, high in _BOUNDS:

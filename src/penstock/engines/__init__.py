@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def open_engine(url: str, *, data_dir: str, **options: Any) -> Engine:
-    """`local:` (files in `data_dir`, or `local:/another/dir`), `memory:` or `postgres://…`."""
+    """`local:` (files in `data_dir`, or `local:/another/dir`), `memory:` or `postgres://…`. `options` are those of
+    `LocalEngine`."""
     scheme, _, rest = url.partition(":")
     if scheme == "local":
         from penstock.engines.local.engine import LocalEngine

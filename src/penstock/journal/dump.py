@@ -18,7 +18,7 @@ from penstock.core.config import DEFAULT
 from penstock.core.offsets.agenda import ENTRY_BYTES, Chunk
 from penstock.core.records import EncryptedPublished, Published, QueueConfigured, Record
 from penstock.errors import InvalidRequest
-from penstock.ids import ulid_text
+from penstock.ids import ULID_CHARS, ulid_text, ulid_value
 from penstock.journal.blobs import (
     AGENDA_MAGIC,
     IDS_MAGIC,
@@ -33,6 +33,7 @@ from penstock.journal.blobs import (
     decode_segment,
     decode_snapshot,
 )
+from penstock.journal.cells import number_in
 from penstock.journal.codec import UnknownRecord, decode
 from penstock.journal.frame import MAGIC, PAGE_BYTES, BadFrame, find_frame, read_frame
 from penstock.journal.missing import missing_in
@@ -71,13 +72,15 @@ def dump(path: str, write: Write, *, records: bool = True) -> int:
 
 def _is_store_file(file: Path) -> bool:
     kinds = ("snapshot-", "segment-", "agenda-", "ids-", "letters-", "keyring-")
-    return file.suffix == ".log" or file.name.startswith(kinds)
+    return file.suffix == ".log" or file.name.startswith(kinds) or file.name in _NUMBERS
 
 
 def _dump_file(file: Path, write: Write, records: bool) -> int:
     data = file.read_bytes()
     write(f"{file} ({len(data)} bytes)")
     try:
+        if file.name in _NUMBERS:
+            return _dump_number(file.name, data, write)
         if data[:8] == JOURNAL_MAGIC:
             return _dump_journal(data, write, records)
         if data[:8] == SEGMENT_MAGIC:
@@ -97,6 +100,33 @@ def _dump_file(file: Path, write: Write, records: bool) -> int:
         return 1
     write("  DAMAGED offset 0: neither a journal nor a segment nor a snapshot")
     return 1
+
+
+def _term(data: bytes) -> str | None:
+    term = number_in(data)
+    return None if term is None else f"term {term}"
+
+
+def _node(data: bytes) -> str | None:
+    text = data[:ULID_CHARS].decode("ascii", "replace")
+    try:
+        return f"node {ulid_text(ulid_value(text))}"
+    except InvalidRequest:
+        return None
+
+
+def _shards(data: bytes) -> str | None:
+    return f"shards {int(data)}" if data.strip().isdigit() else None
+
+
+_NUMBERS: dict[str, Callable[[bytes], str | None]] = {"term": _term, "node": _node, "shards": _shards}
+"""Files that hold one number -> a function that describes it; None if it is damaged."""
+
+
+def _dump_number(name: str, data: bytes, write: Write) -> int:
+    described = _NUMBERS[name](data)
+    write(f"  {described}" if described else f"  DAMAGED {name}, offset 0: this is not what the file should hold")
+    return 0 if described else 1
 
 
 def _dump_journal(data: bytes, write: Write, records: bool) -> int:

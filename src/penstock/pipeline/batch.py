@@ -27,7 +27,7 @@ from penstock.pipeline.ranges import (
     read_log,
     resolve,
 )
-from penstock.pipeline.rows import dead_letters, queues
+from penstock.pipeline.rows import audit_entries, dead_letters, queues
 from penstock.pipeline.schema import VALUE
 from penstock.wire.holds import ExtentReply
 
@@ -175,14 +175,16 @@ class Everything(InputPartition):
 
 
 class RowsReader(DataSourceReader):
-    """`queues` and `dead_letters`: read by one task, row by row."""
+    """`queues`, `dead_letters` and `audit`: read by one task, row by row."""
 
     def __init__(self, options: Options, schema: StructType):
         self._broker = BrokerCalls.of(options)
         self._options = options
         self._schema = schema
         self._table = options.table
-        self._queue = options.queue_or_none if self._table == "queues" else options.queue
+        self._queue = options.queue if self._table == "dead_letters" else options.queue_or_none
+        if self._table == "audit" and self._queue is not None:
+            raise PipelineError("table 'audit' is about the whole server: leave out the option `queue`, and filter")
 
     def partitions(self) -> list[InputPartition]:
         if self._queue is not None:
@@ -195,6 +197,8 @@ class RowsReader(DataSourceReader):
         if self._queue is not None and self._table == "dead_letters":
             value = schema.field(VALUE).type if VALUE in schema.names else None
             rows = dead_letters(self._broker, self._queue, value)
+        elif self._table == "audit":
+            rows = audit_entries(self._broker)
         else:
             rows = queues(self._broker, self._queue or "")
         while some := list(islice(rows, ROWS_PER_BATCH)):

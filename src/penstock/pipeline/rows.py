@@ -1,4 +1,4 @@
-"""Small tables, row by row: the present queues, and dead letters."""
+"""Small tables, row by row: the present queues, dead letters, and the audit trail."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from penstock.ids import QueuePath
 from penstock.pipeline.columns import parsed
 from penstock.pipeline.connect import BrokerCalls, listed_queues
 from penstock.pipeline.schema import VALUE
+from penstock.wire.audit import AuditReply
 
 PAGE = 500
+AUDIT_PAGE = 1000
 
 
 def queues(broker: BrokerCalls, prefix: str = "") -> Iterator[dict[str, Any]]:
@@ -87,7 +89,7 @@ def _row(letter: _Letter) -> dict[str, Any]:
     row = {name: getattr(letter, name) for name in _PLAIN}
     row["payload"] = bytes(letter.payload) if letter.payload_b64 is None else b64decode(letter.payload_b64)
     for name in ("published_at", "first_at", "last_at", "dead_at"):
-        row[name] = datetime.fromtimestamp(getattr(letter, f"{name}_ms") / 1000, UTC)
+        row[name] = _moment(getattr(letter, f"{name}_ms"))
     row["is_json"] = letter.payload_b64 is None
     row["headers"] = list(letter.headers.items())
     return row
@@ -97,3 +99,20 @@ _PLAIN = (
     "id", "queue", "partition", "offset", "key", "priority", "attempt", "group", "reason", "error", "consumer",
     "redriven", "tenant",
 )  # fmt: skip
+
+
+def audit_entries(broker: BrokerCalls) -> Iterator[dict[str, Any]]:
+    """The entries of the audit trail, oldest first, up to the newest at the time of the last page."""
+    after = 0
+    while True:
+        call = calls.operation("audit", AuditReply, after=after, limit=AUDIT_PAGE)
+        found = broker.ask_patiently(call).entries
+        for entry in found:
+            yield {**msgspec.structs.asdict(entry), "at": _moment(entry.at_ms)}
+        if len(found) < AUDIT_PAGE:
+            return
+        after = found[-1].sequence
+
+
+def _moment(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)

@@ -72,7 +72,21 @@ DEAD_LETTERS = {
     "dead_at": "timestamp",
     "redriven": "int",
 }
-TABLES = {"messages": MESSAGES, "events": EVENTS, "queues": QUEUES, "dead_letters": DEAD_LETTERS}
+AUDIT = {
+    "sequence": "bigint",
+    "at": "timestamp",
+    "actor_kind": "string",
+    "actor": "string",
+    "actor_name": "string",
+    "address": "string",
+    "request": "string",
+    "operation": "string",
+    "object": "string",
+    "result": "string",
+    "previous": "string",
+    "hash": "string",
+}
+TABLES = {"messages": MESSAGES, "events": EVENTS, "queues": QUEUES, "dead_letters": DEAD_LETTERS, "audit": AUDIT}
 VALUE = "value"
 """The column of the parsed payload, if the option `payloadSchema` is set."""
 

@@ -233,8 +233,7 @@ class GroupCommit:
         """Write one frame, through the journal's thread or inline, and complete its entries."""
         self.under_way = True
         try:
-            entries = self._take_entries()
-            parts = [part for entry in entries for part in entry.parts]
+            entries, parts = self._take_entries()
             locator = 0
             if parts:
                 try:
@@ -313,23 +312,27 @@ class GroupCommit:
         await asyncio.sleep(retry_s)
         return min(2 * retry_s, RETRY_S_MAX)
 
-    def _take_entries(self) -> list[CommitEntry]:
-        """The entries of the next frame: whole entries, up to the size of a commit; a cut ends the frame."""
+    def _take_entries(self) -> tuple[list[CommitEntry], list[bytes]]:
+        """The entries of the next frame and its parts: whole entries, up to the size of a commit; a cut ends it."""
         taken: list[CommitEntry] = []
+        parts: list[bytes] = []
         size = 0
         while self.waiting and (not taken or size + self.waiting[0].size <= self._frame_bytes_max):
             entry = self.waiting.popleft()
             size += entry.size
             taken.append(entry)
+            parts += entry.parts
             if entry.cut is not None:
                 break
         self.waiting_bytes -= size
         self.taken_bytes += size
-        return taken
+        return taken, parts
 
     def _prepare(self, entries: list[CommitEntry]) -> None:
-        # A lease may contain messages that this very frame publishes: they are in the log once the frame is durable.
-        publishes = any(entry.published for entry in entries)
+        publishes = False
         for entry in entries:
+            if entry.published:
+                publishes = True
+            # A lease may contain messages of an earlier entry: they are in the log once the frame is durable.
             if not entry.leased or (not publishes and self._is_at_hand(entry)):
                 entry.prepare()

@@ -133,7 +133,7 @@ class Granting:
 
     def serve(self, made: list[Record]) -> None:
         """Complete the waiting leases that these records concern."""
-        for record in made if self._loop.waiters.count else ():
+        for record in made:
             queue = getattr(record, "queue", None)
             if queue is not None:
                 if isinstance(record, QueueDeleted):

@@ -143,7 +143,8 @@ class ShardLoop:
         if decision.records:
             if self.shard.needs_tick():
                 self._advance(now_ms)  # what was released past its time to live expires before it can be granted
-            self._granting.serve(decision.records)
+            if self.waiters.count:
+                self._granting.serve(decision.records)
             self.arm_timer()
         return pending
 
@@ -361,7 +362,10 @@ class ShardLoop:
         for entry in entries:
             if entry.cut is not None:
                 entry.cut(self.commits.writer.next_index - 1, self.commits.writer.chain, locator or self._last_locator)
-            self._send(entry)
+            if entry.leased:
+                self._send_lease(entry)
+            else:
+                entry.send()
             for emptied in entry.emptied:
                 self.log.let_go(emptied)
         if locator:
@@ -384,12 +388,12 @@ class ShardLoop:
         self._fetching.add(task)
         task.add_done_callback(self._fetching.discard)
 
-    def _send(self, entry: CommitEntry) -> None:
-        """Send a reply that is durable, as soon as its messages are in memory."""
-        if entry.leased and not entry.prepared and entry.completion is not None and self.log.not_at_hand(entry.leased):
+    def _send_lease(self, entry: CommitEntry) -> None:
+        """Send a reply with messages, which is durable, as soon as the messages are in memory."""
+        if not entry.prepared and entry.completion is not None and self.log.not_at_hand(entry.leased):
             self._in_background(self._send_when_fetched(entry))
         else:
-            self._send_now(entry)
+            self._send_messages(entry)
 
     async def _send_when_fetched(self, entry: CommitEntry) -> None:
         pause_s = FETCH_PAUSE_S_MIN
@@ -407,16 +411,18 @@ class ShardLoop:
                 entry.completion.fail(error)
             self.give_back(entry.reply)
         else:
-            self._send_now(entry)
+            self._send_messages(entry)
 
-    def _send_now(self, entry: CommitEntry) -> None:
+    def _send_messages(self, entry: CommitEntry) -> None:
         completion = entry.completion
         self._replying.pop(entry, None)
-        if entry.leased and completion is not None and not completion.cancelled():
+        if completion is None:
+            return
+        if not completion.cancelled():
             # Set before the reply is sent: a coroutine that is cancelled before it resumes returns the messages.
             completion.on_cancel = partial(self.give_back, entry.reply)
         entry.send()
-        if entry.leased and completion is not None and (completion.cancelled() or completion.failed):
+        if completion.failed or completion.cancelled():
             self.give_back(entry.reply)
 
     def replying(self) -> Iterator[commands.LeasedRun]:

@@ -168,8 +168,8 @@ def load_snapshot(name: str, data: bytes, read: ReadStored) -> Snapshot:
             values["index"], values["chain"], shard, pieces, marks, values["next_segment"],
             set().union(*map(named_by, shard.queues.values())), values.get("sealed", 0),
         )  # fmt: skip
-    except EngineError:
-        raise  # of another blob, which its message names
+    except (EngineError, OSError):
+        raise  # of another blob, which its message names; or of a read that the disk refused
     except Exception as error:  # its checksum is right, so another program wrote it: nothing in it can be relied on
         raise Damaged(f"{name}: this is not a snapshot that can be read here: {error!r}") from error
 

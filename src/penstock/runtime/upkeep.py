@@ -135,7 +135,7 @@ class Upkeep:
     def _on_commit(self, committed_bytes: int) -> None:
         self._changed = True
         self._committed_bytes = committed_bytes
-        if self._round_is_due():
+        if committed_bytes >= self._every_bytes:
             self._due.set()
             return
         short = self._loop.journal.short_of_space

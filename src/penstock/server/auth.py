@@ -46,12 +46,14 @@ async def open_authenticator(
 
 
 async def watch_credentials(authenticator: Authenticator, clock: Clock) -> None:
-    """End streams whose credential has expired, and read the key set of the issuer again when it is due."""
+    """End streams whose credential has expired, and read the key set of the issuer again when it is due. An issuer that
+    does not answer delays no end."""
+    refreshing: asyncio.Task[None] | None = None
     while True:
         await asyncio.sleep(WATCH_S)
         authenticator.end_expired()
-        if authenticator.tokens is not None:
-            await _refresh(authenticator.tokens.keys, clock)
+        if authenticator.tokens is not None and (refreshing is None or refreshing.done()):
+            refreshing = asyncio.create_task(_refresh(authenticator.tokens.keys, clock))
 
 
 async def _open_tokens(settings: Settings, clock: Clock) -> TokenVerifier:

@@ -18,6 +18,7 @@ from penstock import limits
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
 from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, Url, show, spinner
+from penstock.server.times import duration_option
 
 if TYPE_CHECKING:
     from penstock.client import Queue
@@ -36,7 +37,7 @@ class Load(NamedTuple):
 
 
 def bench(
-    seconds: Annotated[float, typer.Option(min=0.1, max=600, help="How long each part takes.")] = 3.0,
+    seconds: Annotated[float, duration_option("Time of each part.", least_s=0.1, most_s=600, default="3s")] = 3.0,
     size: Annotated[int, typer.Option(min=1, max=limits.PAYLOAD_BYTES_MAX, help="Bytes of a message.")] = 200,
     batch: Annotated[int, typer.Option(min=1, max=limits.BATCH_MESSAGES_MAX, help="Messages of a batch.")] = 100,
     callers: Annotated[int, typer.Option(min=1, max=10_000, help="Concurrent callers of single publishes.")] = 64,

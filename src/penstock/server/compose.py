@@ -28,6 +28,7 @@ from penstock.server.auth import open_authenticator, watch_credentials
 from penstock.server.config import ConfigError, DiskFailed, Settings, StoreRefused
 from penstock.server.log_levels import LogLevels, watch_slow_operations
 from penstock.server.master_key_file import read_master_keys
+from penstock.server.member import Links, Member
 from penstock.server.shards import count_shards, open_shards
 from penstock.server.storage import DataDirectory
 from penstock.transports.auth import Authenticator
@@ -65,6 +66,8 @@ class Node(NamedTuple):
     watching: Sequence[asyncio.Future[None]]
     audit: AuditLog | None
     tracing: ServerTracing | None
+    links: Links | None
+    """To other processes that serve the same store."""
 
     async def close(self, grace_s: float = 0.0) -> None:
         """Answer waiting requests, make all writes durable and release the store. Webhook requests get `grace_s`."""
@@ -73,6 +76,8 @@ class Node(NamedTuple):
         try:
             self.broker.stop_waiting()
             await self.courier.close(grace_s)
+            if self.links is not None:
+                await self.links.close()
             await self.broker.close()
             if self.audit is not None:
                 await self.audit.close()
@@ -82,8 +87,47 @@ class Node(NamedTuple):
             await self.engine.close()
 
 
-async def open_node(settings: Settings) -> Node:
-    """Raises ConfigError for settings that cannot work; StoreRefused or DiskFailed if the store cannot be opened."""
+class OpenStore(NamedTuple):
+    engine: Engine
+    id: bytes
+    shards: int
+    """How many the store has."""
+
+
+async def open_store(settings: Settings, clock: Clock, process: int | None = None) -> OpenStore:
+    """Raises ConfigError, StoreRefused or DiskFailed. `process`: the number of this one, if several share the store."""
+    try:
+        engine = open_engine(settings.store, data_dir=settings.data_dir, fsync=settings.fsync, process=process)
+    except InvalidRequest as error:
+        raise ConfigError(error.message) from None
+    except Unavailable as error:
+        raise StoreRefused(error.message) from None
+    except OSError as error:
+        text = f"data_dir: cannot use {settings.data_dir}: {error.strerror or error}"
+        raise (DiskFailed(text) if error.errno == errno.EIO else ConfigError(text)) from None
+    try:
+        await engine.check()
+        node = engine.node_id((clock.now_ms() << 80 | secrets.randbits(80)).to_bytes(16, "big"))
+        return OpenStore(engine, node, count_shards(engine, settings))
+    except (EngineError, OSError) as error:
+        await engine.close()
+        raise _store_refused(error) from error
+    except ConfigError:
+        await engine.close()
+        raise
+
+
+def _store_refused(error: Exception) -> Unavailable:
+    kind = DiskFailed if isinstance(error, Failed | OSError) else StoreRefused
+    reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+    return kind(f"the store cannot be opened: {reason}")
+
+
+async def open_node(settings: Settings, member: Member | None = None) -> Node:
+    """Raises ConfigError for settings that cannot work; StoreRefused or DiskFailed if the store cannot be opened.
+
+    `member`: this process is one of several that divide the shards among them.
+    """
     failed = asyncio.Event()
 
     def on_failure(reason: str) -> None:
@@ -99,30 +143,18 @@ async def open_node(settings: Settings) -> Node:
     except EncryptionKeyError as error:
         raise ConfigError(error.message) from None
     clock = SystemClock()
+    engine, node, count = await open_store(settings, clock, None if member is None else member.number)
     try:
-        engine = open_engine(settings.store, data_dir=settings.data_dir, fsync=settings.fsync)
-    except InvalidRequest as error:
-        raise ConfigError(error.message) from None
-    except Unavailable as error:
-        raise StoreRefused(error.message) from None
-    except OSError as error:
-        text = f"data_dir: cannot use {settings.data_dir}: {error.strerror or error}"
-        raise (DiskFailed(text) if error.errno == errno.EIO else ConfigError(text)) from None
-    try:
-        await engine.check()
-        node = engine.node_id((clock.now_ms() << 80 | secrets.randbits(80)).to_bytes(16, "big"))
-        count = count_shards(engine, settings)
-        shards = await open_shards(engine, node, count, settings, clock, on_failure, masters)
+        shards = await open_shards(engine, node, count, settings, clock, on_failure, masters, member)
     except EncryptionKeyError as error:
         await engine.close()
         raise ConfigError(error.message) from None
-    except ConfigError:
-        await engine.close()
-        raise
     except (EngineError, OSError) as error:
         await engine.close()
-        kind = DiskFailed if isinstance(error, Failed | OSError) else StoreRefused
-        raise kind(f"the store cannot be opened: {error}") from error
+        raise _store_refused(error) from error
+    except BaseException:
+        await engine.close()
+        raise
     broker = shards.broker
     if settings.lake:
         broker.analytics.use(settings.lake)
@@ -159,7 +191,9 @@ async def open_node(settings: Settings) -> Node:
         sender = tracing.sending(sender)
     courier = WebhookDeliverer(broker, guard, sender, clock)
     app.metrics.webhook_attempts = lambda: courier.outcomes
-    return Node(engine, broker, app, courier, clock, failed, watching, audit, tracing)
+    if shards.links is not None:
+        await shards.links.start()
+    return Node(engine, broker, app, courier, clock, failed, watching, audit, tracing, shards.links)
 
 
 def _open_tracing(settings: Settings, app: HttpApp) -> ServerTracing | None:

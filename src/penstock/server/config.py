@@ -90,6 +90,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             description="Shards of a new store, which never change; 0: as many as the store has, 1 in a new one.",
         ),
     ] = 0
+    processes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=limits.PROCESSES_MAX,
+            description="Processes that divide the shards of the store among them; a new store has one shard for each.",
+        ),
+    ] = 1
     lake: Annotated[
         str,
         Meta(description="Directory of the lake that `penstock pipeline analyze` fills, to serve /v1/analytics from."),

@@ -96,7 +96,7 @@ def redrive(
     target: Annotated[
         str | None, typer.Option(help="Publish copies to this queue instead of returning the messages to their group.")
     ] = None,
-    delay: Annotated[float, duration_option("Delay before the delivery.")] = 0.0,
+    delay: Annotated[float, duration_option("Delay before the delivery.", default="none")] = 0.0,
     priority: Annotated[int | None, typer.Option(help="Priority of the copies; needs --target.")] = None,
     rate: Annotated[int, typer.Option(min=1, help="Messages per second.")] = 100,
     redrive_id: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import typer
@@ -20,14 +21,17 @@ from penstock.server.terminal import (
     remote_command,
     show,
 )
+from penstock.server.times import FORMS, parse_start_offset
 
 MEMBERS = ("member", "generation", "partitions", "awaited", "giving_up", "heard_at_ms")
 PROGRESS = ("partition", "owner", "lag", "floor", "next_offset")
 
+_PARTITION_AND_OFFSET = re.compile(r"(\d{1,9}):(\d{1,18})", re.ASCII)
+
 groups = command_group("Groups: how far each of them is; create, move and delete them.", named="list")
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
-PLACE_HELP = "earliest, latest, at:EPOCH_MS, or PARTITION:OFFSET once or more."
+PLACE_HELP = f"earliest, latest, {FORMS} ago, a time like 2026-01-31T12:00, or PARTITION:OFFSET once or more."
 
 
 @groups.command("list")
@@ -52,13 +56,22 @@ def create(
     remote: Remote,
     queue: QueueArgument,
     group: GroupArgument,
-    start: Annotated[list[str] | None, typer.Option(metavar="PLACE", help=f"Where it begins: {PLACE_HELP}")] = None,
+    start: Annotated[
+        list[str] | None, typer.Option(metavar="PLACE", help=f"Where it begins: {PLACE_HELP}  \\[default: earliest]")
+    ] = None,
+    yes: Yes = False,
 ) -> Any:
     """Create a group before its first lease. A group that exists stays where it is.
 
+    Asks first if the group is the first of a queue that keeps messages until they are acked: messages that it skips are
+    then removed.
+
     Example: penstock groups create orders audit --start latest
     """
-    return remote.ask("put_group", queue=queue, group=group, start=_place(start or ["earliest"]))
+    place = place_of(start or ["earliest"])
+    if place != "earliest" and not yes:
+        _ask_before_first_group(remote, queue, group)
+    return remote.ask("put_group", queue=queue, group=group, start=place)
 
 
 @groups.command()
@@ -76,7 +89,7 @@ def seek(
 
     Example: penstock groups seek orders audit --to earliest --run
     """
-    answer = Remote(url).ask("seek_group", queue=queue, group=group, to=_place(to), dry_run=not run)
+    answer = Remote(url).ask("seek_group", queue=queue, group=group, to=place_of(to), dry_run=not run)
     if output is Output.table and not run:
         typer.echo(
             f"{answer['again']} messages would be delivered again, {answer['skipped']} skipped, and the leases of "
@@ -102,13 +115,29 @@ def delete(remote: Remote, queue: QueueArgument, group: GroupArgument, yes: Yes 
     )
 
 
-def _place(words: list[str]) -> Any:
-    if len(words) == 1 and (words[0] in ("earliest", "latest") or words[0].startswith("at:")):
-        return words[0]
+def _ask_before_first_group(remote: Remote, queue: str, group: str) -> None:
+    if remote.ask("get_queue", queue=queue)["config"]["retention"]["mode"] == "keep":
+        return
+    stats = remote.ask("stats", queue=queue)
+    if stats["depth"] and not stats["groups"]:
+        typer.confirm(
+            f"{queue} has no group yet, and {stats['depth']} messages: those that {group} skips will be removed. "
+            "Create it? This cannot be undone.",
+            abort=True,
+            err=True,
+        )
+
+
+def place_of(words: list[str]) -> str | dict[str, int]:
+    """The place of a group as the API takes it."""
     offsets: dict[str, int] = {}
     for word in words:
-        partition, _, offset = word.partition(":")
-        if not (partition.isascii() and partition.isdigit() and offset.isascii() and offset.isdigit()):
-            raise typer.BadParameter(f"{word}: write {PLACE_HELP}")
-        offsets[partition] = int(offset)
+        if found := _PARTITION_AND_OFFSET.fullmatch(word):
+            offsets[found[1]] = int(found[2])
+        elif len(words) > 1:
+            raise typer.BadParameter(f"{word}: several places are written PARTITION:OFFSET")
+        elif word == "latest" or word.startswith("at:"):
+            return word
+        else:
+            return parse_start_offset(word)
     return offsets

@@ -59,7 +59,7 @@ def autoscale(
     remote: Remote,
     queue: QueueArgument,
     group: Group = "default",
-    target_drain: Annotated[float, duration_option("Target time to work off the backlog.")] = 60.0,
+    target_drain: Annotated[float, duration_option("Target time to work off the backlog.", default="1m")] = 60.0,
     min_workers: Annotated[int, typer.Option(min=0, metavar="N", help="Lower bound of the suggestion.")] = 0,
     max_workers: Annotated[
         int, typer.Option(min=0, metavar="N", help="Upper bound of the suggestion.")

@@ -64,6 +64,16 @@ def rotate(
 
 @keys.command()
 @remote_command()
+def ticket(remote: Remote) -> Any:
+    """Show a ticket of this key: it opens one WebSocket within 30 s, for a tool that can set no header.
+
+    Example: penstock keys ticket -o json
+    """
+    return remote.ask("create_ticket")
+
+
+@keys.command()
+@remote_command()
 def revoke(remote: Remote, id: IdArgument) -> Any:
     """End a key: its requests are refused, and its open streams are closed.
 

@@ -19,7 +19,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import structlog
 import uvicorn
@@ -27,7 +27,8 @@ import uvloop
 
 from penstock import limits
 from penstock.server.compose import Node, open_node
-from penstock.server.config import Address, ConfigError, Settings
+from penstock.server.config import GRPC_DEFAULT, Address, ConfigError, Settings
+from penstock.server.member import Member
 from penstock.server.terminal import EXIT_DISK_FAILED
 from penstock.server.tls import ServerTls
 from penstock.transports.grpc import GrpcServer
@@ -39,8 +40,17 @@ WATCH_CERTIFICATES_S = 5.0
 _log = structlog.get_logger("penstock.server")
 
 
-def run(settings: Settings) -> int:
-    """Serve until a signal arrives; return the exit code. Raises ConfigError or Unavailable if the start fails."""
+def run(
+    settings: Settings,
+    member: Member | None = None,
+    on_ready: Callable[[Address, Address | None, str], None] | None = None,
+    watch: Callable[[Callable[[], None]], None] = lambda _: None,
+) -> int:
+    """Serve until a signal arrives; return the exit code. Raises ConfigError or Unavailable if the start fails.
+
+    `member`: this process is one of several. `on_ready` is called with the addresses of HTTP and gRPC when requests are
+    accepted; by default it prints the ready line. `watch` is called with a function that stops the server.
+    """
     # Files that this process creates are private to its user.
     os.umask(0o077)
     # Each connection needs a file descriptor; the default soft limit of shells is far below the connection limit.
@@ -49,16 +59,21 @@ def run(settings: Settings) -> int:
     gc.freeze()
     gc.set_threshold(*limits.GC_THRESHOLDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings))
+        return runner.run(_serve(settings, member, on_ready or announce, watch))
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(
+    settings: Settings,
+    member: Member | None,
+    on_ready: Callable[[Address, Address | None, str], None],
+    watch: Callable[[Callable[[], None]], None],
+) -> int:
     tls = _open_tls(settings)
-    listener = bind(settings.listen_address)
+    listener = bind(settings.listen_address) if member is None else member.listener
     grpc = None
     try:
-        grpc = bind_grpc(settings, tls)
-        node = await open_node(settings)
+        grpc = bind_grpc(settings, tls) if member is None else _share_grpc(settings, tls, member.grpc_port)
+        node = await open_node(settings, member)
     except BaseException:
         listener.close()
         if grpc is not None:
@@ -73,6 +88,7 @@ async def _serve(settings: Settings) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stop)
+    watch(stop.set)
     server = _Server(node, settings, tls)
     watching = asyncio.create_task(_watch_certificates(tls)) if tls is not None else None
     serving = asyncio.create_task(server.serve([listener]))
@@ -81,7 +97,8 @@ async def _serve(settings: Settings) -> int:
         if server.accepting.is_set():
             if grpc is not None:
                 await grpc.start(node.app)
-            _announce(Address(*listener.getsockname()[:2]), settings.grpc_address, grpc, "https" if tls else "http")
+            served = None if grpc is None else (settings.grpc_address or GRPC_DEFAULT)._replace(port=grpc.port)
+            on_ready(Address(*listener.getsockname()[:2]), served, "https" if tls else "http")
         await _first_of(serving, stop, node.failed)
         _log.info("drain_started", grace_s=settings.shutdown_grace_s)
         node.app.drain()
@@ -158,6 +175,15 @@ def bind_grpc(settings: Settings, tls: ServerTls | None = None) -> GrpcServer | 
         raise ConfigError(f"grpc: cannot listen on {address}: {error}") from None
 
 
+def _share_grpc(settings: Settings, tls: ServerTls | None, port: int) -> GrpcServer | None:
+    """Listen on a port that other processes of this server listen on too."""
+    address = settings.grpc_address
+    if address is None:
+        return None
+    host = address._replace(host="127.0.0.1" if address.host == "localhost" else address.host, port=port)
+    return GrpcServer(str(host), None if tls is None else tls.grpc_credentials(), shared=True)
+
+
 class _Server(uvicorn.Server):
     """A Uvicorn server that leaves signals to this module and sets `accepting` when its sockets accept."""
 
@@ -209,10 +235,9 @@ async def _first_of(serving: asyncio.Task[None], *events: asyncio.Event) -> None
         each.cancel()
 
 
-def _announce(http: Address, grpc: Address | None, server: GrpcServer | None, scheme: str) -> None:
+def announce(http: Address, grpc: Address | None, scheme: str) -> None:
     """Print the ready line to standard output. Programs that start a server wait for it."""
-    served = "-" if grpc is None or server is None else grpc._replace(port=server.port)
-    sys.stdout.write(f"ready http={scheme}://{http} grpc={served}\n")
+    sys.stdout.write(f"ready http={scheme}://{http} grpc={grpc or '-'}\n")
     sys.stdout.flush()
 
 

@@ -50,7 +50,7 @@ def redrive(
         ),
     ] = None,
     target: Annotated[str | None, typer.Option("--to", help="The queue to publish to.  \\[default: the same]")] = None,
-    delay: Annotated[float, duration_option("Delay before the delivery.")] = 0.0,
+    delay: Annotated[float, duration_option("Delay before the delivery.", default="none")] = 0.0,
     priority: Annotated[int | None, typer.Option(help="Priority of the copies instead of the archived one.")] = None,
     rate: Annotated[int, typer.Option(min=1, help="Messages per second.")] = 1_000,
     redrive_id: Annotated[

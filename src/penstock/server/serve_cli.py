@@ -38,6 +38,7 @@ def serve(
     store: Annotated[str | None, _flag("store", metavar="URL")] = None,
     fsync: Annotated[str | None, _flag("fsync")] = None,
     shards: Annotated[int | None, _flag("shards", metavar="N")] = None,
+    processes: Annotated[int | None, _flag("processes", metavar="N")] = None,
     lake: Annotated[str | None, _flag("lake", metavar="DIR")] = None,
     auto_create: Annotated[bool | None, _flag("auto_create")] = None,
     dialect: Annotated[list[str] | None, _flag("dialect")] = None,
@@ -94,12 +95,12 @@ def serve(
     settings = load_settings(flags, os.environ, config)
     if settings.tls_cert:
         os.environ.setdefault(*_GRPC_TLS_1_3)
-    from penstock.server import lifecycle
+    from penstock.server.lifecycle import run
     from penstock.server.logging import configure_logging
+    from penstock.server.processes import run_processes
 
     configure_logging(settings.log_format, settings.log_level, settings.log_mask)
-    code = lifecycle.run(settings)
-    raise typer.Exit(code)
+    raise typer.Exit(run(settings) if settings.processes == 1 else run_processes(settings))
 
 
 def doctor(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from penstock.broker.confirm import Confirmations
-from penstock.broker.router import RoutedBroker
+from penstock.broker.router import routed_over
 from penstock.broker.series import MemoryBlocks
 from penstock.broker.service import Broker
 from penstock.broker.vault import Vault
@@ -24,6 +24,7 @@ from penstock.server.config import ConfigError, Settings
 from penstock.server.keyfile import WEBHOOK_KEY_NAME, private_key
 from penstock.server.malloc import MallocTrim
 from penstock.server.master_key_file import read_master_keys
+from penstock.server.member import Links, Member
 from penstock.server.series_files import SeriesFiles
 
 _log = get_logger("penstock.server")
@@ -33,6 +34,8 @@ class OpenShards(NamedTuple):
     hosts: list[ShardHost]
     broker: Broker
     """The facade: of the one shard, or routed over all."""
+    links: Links | None
+    """To the other processes, not started."""
 
     @property
     def replayed(self) -> int:
@@ -41,7 +44,7 @@ class OpenShards(NamedTuple):
 
 def count_shards(engine: Engine, settings: Settings) -> int:
     """The number of shards of the store. Raises ConfigError if the settings name another one."""
-    count = engine.shard_count(settings.shards or 1)
+    count = engine.shard_count(settings.shards or settings.processes)
     if settings.shards not in (0, count):
         raise ConfigError(
             f"shards: the store has {count}, not {settings.shards}; the number is fixed when a store is created, so "
@@ -52,11 +55,13 @@ def count_shards(engine: Engine, settings: Settings) -> int:
 
 async def open_shards(
     engine: Engine, node: bytes, count: int, settings: Settings, clock: Clock, on_failure: Callable[[str], None],
-    masters: MasterKeys | None = None,
+    masters: MasterKeys | None = None, member: Member | None = None,
 ) -> OpenShards:  # fmt: skip
-    """Raises as `open_shard` does; then no shard is open."""
+    """Those of this process, if it is a member of several; otherwise all. Raises as `open_shard` does; then no shard is
+    open."""
     memory = NodeMemory()
-    opening = [_open(engine, node, number, clock, on_failure, masters, memory) for number in range(count)]
+    numbers = range(count) if member is None else member.shards_of(count)
+    opening = [_open(engine, node, number, clock, on_failure, masters, memory) for number in numbers]
     opened = await asyncio.gather(*opening, return_exceptions=True)
     errors = [each for each in opened if isinstance(each, BaseException)]
     hosts = [each for each in opened if isinstance(each, ShardHost)]
@@ -64,7 +69,7 @@ async def open_shards(
         await asyncio.gather(*(host.close(final_snapshot=False) for host in hosts), return_exceptions=True)
         raise errors[0]
     vault = Vault(lambda: private_key(WEBHOOK_KEY_NAME, settings.store, settings.data_dir))
-    confirmations = Confirmations(secrets.token_bytes(32))
+    confirmations = Confirmations(secrets.token_bytes(32) if member is None else member.confirm_key)
     brokers = [
         Broker(
             host, secrets.randbits, auto_create=settings.auto_create, vault=vault, encrypt_all=settings.encrypt_all,
@@ -76,9 +81,12 @@ async def open_shards(
         broker.erasure.read_masters = partial(read_master_keys, settings.encryption_key)
     await asyncio.gather(*(_start_series(broker, host, settings) for broker, host in zip(brokers, hosts, strict=True)))
     if count == 1:
-        return OpenShards(hosts, brokers[0])
-    # Transports know the rooms and their methods, which both have.
-    return OpenShards(hosts, cast(Broker, RoutedBroker(brokers, clock.now_ms)))
+        return OpenShards(hosts, brokers[0], None)
+    # Transports know the rooms and their methods, which both facades have.
+    if member is None:
+        return OpenShards(hosts, cast(Broker, routed_over(brokers, clock.now_ms)), None)
+    links = Links(member)
+    return OpenShards(hosts, cast(Broker, links.facade(brokers, count, clock.now_ms)), links)
 
 
 async def _open(

@@ -18,7 +18,9 @@ MasterOption = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Spark master  \\[default: all cores of this machine]", show_default=False),
 ]
-EveryOption = Annotated[float, duration_option("With --follow: the interval between batches.", least_s=0.1)]
+EveryOption = Annotated[
+    float, duration_option("With --follow: the interval between batches.", least_s=0.1, default="10s")
+]
 RemoteOption = Annotated[str | None, typer.Option(metavar="URL", help="Spark Connect endpoint, sc://HOST:PORT.")]
 
 

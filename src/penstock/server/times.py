@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from datetime import UTC, datetime
@@ -14,17 +15,18 @@ from penstock.durations import parse_duration_ms
 FORMS = "30s, 10m, 2h, 7d"
 
 
-def duration_option(help: str, *, least_s: float = 0.0, default: str | None = None) -> Any:
-    """An option whose value is a duration, in seconds as a float. `default` describes one that the server has."""
+def duration_option(help: str, *, least_s: float = 0.0, most_s: float = math.inf, default: str | None = None) -> Any:
+    """An option whose value is a duration, in seconds as a float. `default` is how the help shows the default value."""
 
     def parse(value: str | float) -> float:
         seconds = parse_seconds(str(value))
-        if seconds < least_s:
-            raise typer.BadParameter(f"{value} is less than {least_s} seconds")
+        if not least_s <= seconds <= most_s:
+            bound = f"less than {least_s:g}" if seconds < least_s else f"more than {most_s:g}"
+            raise typer.BadParameter(f"{value} is {bound} seconds")
         return seconds
 
     shown = "" if default is None else f"  \\[default: {default}]"
-    return typer.Option(parser=parse, metavar="DURATION", help=f"{help} Like 30s or 10m.{shown}")
+    return typer.Option(parser=parse, metavar="DURATION", help=f"{help} Like 30s or 10m.{shown}", show_default=False)
 
 
 DUE: Any = typer.Option(
@@ -51,7 +53,7 @@ def parse_start_offset(text: str) -> str:
         return f"at:{max(0, round(time.time() * 1000 - span_ms))}"
     if (at_ms := _time_ms(text)) is not None:
         return f"at:{at_ms}"
-    raise typer.BadParameter(f"{text!r} is not {FORMS}, a time like 2026-01-31T12:00, or 0")
+    raise typer.BadParameter(f"{text!r} is not earliest, {FORMS} ago, or a time like 2026-01-31T12:00")
 
 
 def parse_deliver_at(text: str) -> int:

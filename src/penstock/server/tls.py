@@ -1,11 +1,14 @@
 """TLS of the listeners: version 1.3, certificates from files, reloaded without dropping connections.
 
-One `SSLContext` serves HTTP and WebSocket for the life of the process. Loading a certificate into it changes the
-handshakes from then on and leaves open connections alone. gRPC asks for its certificate at each handshake.
+HTTP and WebSocket have one `SSLContext` for the life of the process, and a second one with the current files, which
+each handshake changes to: a certificate that was loaded into a context, and a CA that was trusted, stay in it. Open
+connections are left alone. gRPC asks for its certificate at each handshake.
 
 A client certificate is checked against the client CA and against revocation lists, which are in a file of their own or
 in that of the CA. HTTP refuses a revoked certificate in the handshake. gRPC for Python knows no lists, so each call of
-one is refused (`is_revoked`). A list that is out of date refuses every certificate, as OpenSSL does.
+one is refused (`is_revoked`). A list that is out of date refuses every certificate, as OpenSSL does. Sessions are not
+resumed where client certificates are asked for: a resumed session has no certificate in its handshake, so a list that
+names it would not be looked at.
 """
 
 from __future__ import annotations
@@ -77,7 +80,12 @@ class ServerTls:
         self._files = self._read()
         self._revoked = RevokedCertificates(self._files.revocation_lists)
         self._grpc_files = self._files
+        self._current = self._context(self._files)
         self.context = self._context(self._files)
+        """For the listener. It passes each handshake on to the context with the current files."""
+        self.context.sni_callback = self._begin_handshake
+        if self.asks_for_certificates:
+            self.context.num_tickets = 0
 
     @property
     def asks_for_certificates(self) -> bool:
@@ -90,15 +98,19 @@ class ServerTls:
             files = self._read()
             if files == self._files:
                 return False
-            self._context(files)  # a trial: a certificate without its key must not reach the context in use
-            self._load(self.context, files)
+            current = self._context(files)
         except ConfigError as error:
             _log.error("tls_reload_failed", reason=str(error))
             return False
-        self._files = files
+        self._files, self._current = files, current
+        # A connection has these of its first context.
+        self.context.verify_mode, self.context.verify_flags = current.verify_mode, current.verify_flags
         self._revoked = RevokedCertificates(files.revocation_lists)
         _log.info("tls_reloaded")
         return True
+
+    def _begin_handshake(self, secure: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        secure.context = self._current
 
     def is_revoked(self, certificate: bytes) -> bool:
         """Whether a client certificate (PEM) must be refused: a list names it, or a list of its CA is out of date."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -13,8 +14,9 @@ from rich.text import Text
 
 from penstock.server.remote import Remote
 from penstock.server.terminal import URL_DEFAULT, Output, OutputOption, Url, show
+from penstock.server.times import duration_option
 
-SORTS = ("depth", "ready", "leased", "scheduled", "dead", "published_per_s", "acked_per_s", "name")
+Sort = StrEnum("Sort", ["depth", "ready", "leased", "scheduled", "dead", "published_per_s", "acked_per_s", "name"])
 WIDE_COLUMNS = 110
 """The width of a terminal that has room for all columns."""
 NO_TERMINAL_COLUMNS = 140
@@ -24,9 +26,9 @@ _LINES_AROUND = 6
 
 
 def top(
-    sort: Annotated[str, typer.Option(help=f"One of {', '.join(SORTS)}.")] = "depth",
+    sort: Annotated[Sort, typer.Option(help="Order of the queues.")] = Sort.depth,
     search: Annotated[str, typer.Option(help="Only queues with this in their path.")] = "",
-    interval: Annotated[float, typer.Option(min=0.5, metavar="SECONDS", help="Time between two looks.")] = 2.0,
+    interval: Annotated[float, duration_option("Time between two looks.", least_s=0.5, default="2s")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one look and stop.")] = False,
     output: OutputOption = Output.table,
     url: Url = URL_DEFAULT,
@@ -35,8 +37,6 @@ def top(
 
     Example: penstock top --sort dead
     """
-    if sort not in SORTS:
-        raise typer.BadParameter(f"--sort takes one of {', '.join(SORTS)}")
     remote, console = Remote(url), Console(highlight=False)
     if output is not Output.table:
         show(remote.ask("queue_table", sort=sort, search=search or None, limit=50), output)

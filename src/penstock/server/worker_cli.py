@@ -23,7 +23,9 @@ def worker(
     target: Annotated[
         str, typer.Argument(metavar="MODULE:CLIENT", help="Like shop.mail:client, looked for in this directory first.")
     ],
-    grace: Annotated[float, duration_option("Time that running handlers get after the stop signal.")] = GRACE_S,
+    grace: Annotated[
+        float, duration_option("Time that running handlers get after the stop signal.", default="25s")
+    ] = GRACE_S,
 ) -> None:
     """Run the workers of a program until SIGTERM or Ctrl-C.
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast
 from penstock import limits
 from penstock.batch import Batch, build, layout
 from penstock.broker.confirm import Confirmations
-from penstock.broker.router import RoutedBroker
+from penstock.broker.router import routed_over
 from penstock.broker.service import Broker
 from penstock.broker.types import DeliveredRun, ProducerSeq, PublishPart, PublishReply
 from penstock.broker.vault import Vault
@@ -32,6 +32,7 @@ from penstock.journal.port import Engine
 from penstock.runtime.host import ShardHost, open_shard
 from penstock.runtime.node_memory import NodeMemory
 from penstock.testing.clock import ManualClock
+from penstock.testing.linked import LinkedProcess, linked
 
 _COLUMNS = {
     "priority": layout.PRIORITY, "delay_ms": layout.DELAY_MS, "deliver_at_ms": layout.DELIVER_AT_MS,
@@ -68,13 +69,17 @@ class InProcess:
         """The first shard."""
         self.hosts: list[ShardHost]
         self.broker: Broker
+        self.brokers: Sequence[Broker]
+        """The facade of each process."""
+        self.processes: list[LinkedProcess] = []
+        """Where there are several."""
         self.failures: list[str] = []
         """The reasons of journal failures, which stop the shard."""
 
     async def start(self) -> None:
         options = dict(self._options)
         auto_create, encrypt_all = options.pop("auto_create", True), options.pop("encrypt_all", False)
-        shards = options.pop("shards", 1)
+        shards, processes = options.pop("shards", 1), options.pop("processes", 1)
         options["memory"] = NodeMemory(options.pop("hot_bytes", limits.HOT_BYTES_MAX))
         self.engine = self._open_engine()
         try:
@@ -103,9 +108,18 @@ class InProcess:
             )
             for host in self.hosts
         ]
-        self.broker = brokers[0] if shards == 1 else cast(Broker, RoutedBroker(brokers, self.clock.now_ms))
+        self.processes = linked(brokers, processes, self.clock.now_ms) if processes > 1 else []
+        if self.processes:
+            self.broker = cast(Broker, self.processes[0].broker)
+        else:
+            self.broker = brokers[0] if shards == 1 else cast(Broker, routed_over(brokers, self.clock.now_ms))
+        self.brokers = [cast(Broker, process.broker) for process in self.processes] or [self.broker]
 
     async def stop(self, *, final_snapshot: bool = True) -> None:
+        for process in self.processes:
+            await process.close_links()
+        for process in self.processes[1:]:
+            await process.broker.close(final_snapshot=final_snapshot)
         await self.broker.close(final_snapshot=final_snapshot)
         await self.engine.close()
 
@@ -127,10 +141,13 @@ class InProcess:
         **columns: Sequence[int | bytes],
     ) -> PublishReply:
         """Publish one batch; each of `columns` has one value per payload."""
+        parts = self.parts(queue, *payloads, **columns)
+        return await self.broker.messages.publish(parts, ProducerSeq(*producer) if producer else None)
+
+    def parts(self, queue: str, *payloads: bytes, **columns: Sequence[int | bytes]) -> list[PublishPart]:
+        """One batch, as `messages.publish` takes it."""
         named: Any = {_COLUMNS[name]: values for name, values in columns.items()}
-        batch = Batch.open(build(payloads, kind=layout.KIND_BYTES, columns=named))
-        part = PublishPart(parse_queue(queue), batch)
-        return await self.broker.messages.publish([part], ProducerSeq(*producer) if producer else None)
+        return [PublishPart(parse_queue(queue), Batch.open(build(payloads, kind=layout.KIND_BYTES, columns=named)))]
 
     async def lease(self, queue: str, **options: Any) -> list[Delivered]:
         return messages((await self.broker.messages.lease(parse_queue(queue), **options)).runs)
@@ -164,7 +181,8 @@ async def in_process(
     **options: Any,
 ) -> AsyncIterator[InProcess]:
     """A running broker; `options` are those of `open_shard`, and `auto_create`, `encrypt_all` and `shards` of
-    `Broker`."""
+    `Broker`. With `processes`, that many facades serve the shards in turn and reach each other over sockets, as
+    processes do; `broker` is the facade of the first."""
     if open_engine is None:
         memory = MemoryEngine()
         open_engine = lambda: memory  # noqa: E731  one store for all restarts

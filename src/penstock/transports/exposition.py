@@ -22,6 +22,7 @@ from penstock import limits
 from penstock._version import __version__
 from penstock.errors import QueueNotFound
 from penstock.ids import QueuePath
+from penstock.pending import value_of
 from penstock.transports.metric_aliases import alias_families, alias_lines
 from penstock.transports.metrics import Metrics
 
@@ -48,7 +49,7 @@ async def expose(
     registry.register(_Scrape(families))
     ProcessCollector(registry=registry)
     lines = QueueLines(is_open=is_open, aliases=aliases)
-    await _add_queues(lines, broker, _shown_queues(metrics, broker))
+    await _add_queues(lines, broker, _shown_queues(metrics, await value_of(broker.queues.paths())))
     if is_open:
         own: bytes = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
         own = own.removesuffix(_EOF)
@@ -133,9 +134,9 @@ def _stored_families(stored: StoredBytes) -> Iterator[Metric]:
             yield GaugeMetricFamily(f"penstock_{name}", text, value=value)
 
 
-def _shown_queues(metrics: Metrics, broker: Broker) -> list[str]:
+def _shown_queues(metrics: Metrics, names: list[str]) -> list[str]:
     """The queues that have lines of their own: all, or the busiest if there are too many."""
-    names, most = broker.queues.paths(), limits.METRIC_QUEUES_MAX
+    most = limits.METRIC_QUEUES_MAX
     if len(names) <= most:
         return names
     existing = set(names)
@@ -214,7 +215,7 @@ async def _add_queues(lines: QueueLines, broker: Broker, queues: Sequence[str]) 
     for queue in queues:
         try:
             stats = await broker.stats.queue(QueuePath(queue))
-            latency = broker.stats.consumers(QueuePath(queue), limit=1)["latency"]
+            latency = (await value_of(broker.stats.consumers(QueuePath(queue), limit=1)))["latency"]
         except QueueNotFound:
             continue  # the queue was deleted
         _add_queue(lines, queue, stats, latency)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from penstock import limits
-from penstock.broker.types import CancelResult, DeliveredRun, LeaseReply, ReadReply
+from penstock.broker.types import CancelResult, DeliveredRun, LeaseReply, LetterPage, ReadReply, RedriveReply
 from penstock.errors import InvalidRequest
 from penstock.ids import check_client_id, check_group, check_member, check_namespace, check_schedule, parse_scope
 from penstock.pending import PendingReply
@@ -310,8 +310,7 @@ def purge_queue(broker: Broker, asked: messages.ConfirmedQueueQuery) -> Any:
 # -- dead letters -------------------------------------------------------------------------------------------------
 
 
-def find_letters(broker: Broker, asked: messages.DeadLettersQuery) -> Coroutine[Any, Any, dict[str, Any]]:
-    """The entries of `dead_letters` are `FoundLetter`."""
+def find_letters(broker: Broker, asked: messages.DeadLettersQuery) -> Coroutine[Any, Any, LetterPage]:
     return broker.dead_letters.page(
         parse_queue(asked.queue),
         group=_group(asked.group),
@@ -322,8 +321,7 @@ def find_letters(broker: Broker, asked: messages.DeadLettersQuery) -> Coroutine[
     )
 
 
-def redrive_letters(broker: Broker, asked: messages.RedriveRequest) -> Coroutine[Any, Any, dict[str, Any]]:
-    """The entries of `sample`, in the reply of a dry run, are `FoundLetter`."""
+def redrive_letters(broker: Broker, asked: messages.RedriveRequest) -> Coroutine[Any, Any, RedriveReply]:
     return broker.redrives.start(
         parse_queue(asked.queue),
         group=_group(asked.group),

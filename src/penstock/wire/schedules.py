@@ -19,7 +19,7 @@ _ONE_PAYLOAD = Meta(extra_json_schema={"anyOf": [{"required": ["payload"]}, {"re
 class ScheduleMessage(Request):
     """The message that is published at each fire time. Exactly one of `payload` and `payload_b64`."""
 
-    payload: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    payload: msgspec.Raw | UnsetType = UNSET
     payload_b64: str | None = None
     key: Key | None = None
     priority: Priority | None = None
@@ -38,7 +38,7 @@ class ScheduleMessage(Request):
     def as_published(self) -> PublishMessage:
         """Convert to a message of a publish, to apply the same rules."""
         return PublishMessage(
-            payload=self.payload, payload_b64=self.payload_b64, key=self.key, priority=self.priority,
+            payload=self.payload or msgspec.Raw(), payload_b64=self.payload_b64, key=self.key, priority=self.priority,
             ttl_ms=self.ttl_ms, headers=self.headers, max_retries=self.max_retries,
         )  # fmt: skip
 

@@ -91,6 +91,7 @@ QUEUE_CALLS = {
         "publish": ("scheduled.cancel", "scheduled.reschedule"),
         "consume": (
             "messages.lease", "members.join", "members.heartbeat", "members.leave", "groups.begin", "in_flight.is_held",
+            "log.has_next",
         ),
         "queue.admin": (
             "groups.create", "groups.seek", "groups.delete", "queues.put", "queues.patch", "queues.delete",
@@ -124,6 +125,18 @@ def test_verb_of_a_queue_call(name, verb):
         rule(caller, None, (OTHER,), {})
     if verb in QUEUE_VERBS:
         assert isinstance(refused.value, QueueNotFound)
+
+
+@pytest.mark.parametrize("scope", ["shop", "shop/mail", "shop/mailing", "bank", "shopping"])
+@pytest.mark.parametrize("held", [*(f"{verb}:shop/mail/*" for verb in QUEUE_VERBS), "consume:shop/mail/a*"])
+def test_scope_is_leased_with_consume_on_all_of_it(scope, held):
+    """The refusal does not depend on what exists, so it names the scope that is missing, also for another tenant."""
+    rule = RULES["messages.lease_scope"]
+    if (held, scope) == ("consume:shop/mail/*", "shop/mail"):
+        rule(principal(held), None, (scope,), {})
+    else:
+        with pytest.raises(Forbidden):
+            rule(principal(held), None, (scope,), {})
 
 
 @pytest.mark.parametrize("name", SEEING_CALLS)

@@ -7,6 +7,7 @@ import inspect
 
 import pytest
 from boxed import boxed
+from one_shard import OF_ONE_SHARD
 
 from penstock.broker.guarded import RULES, VALUES, VIEWS
 from penstock.broker.router import RoutedBroker
@@ -23,13 +24,6 @@ def methods_of(broker) -> set[str]:
     return {name for name in found if not name.startswith("analytics.") and name.partition(".")[0] not in VALUES}
 
 
-OF_ONE_SHARD = {
-    "redrives.close", "redrives.go_on", "redrives.resume", "readers.position", "readers.stored_end",
-    "webhooks.rest_of", "stats.groups", "stats.holders", "stats.backlog", "stats.brief", "stats.row", "series.start",
-    "series.sample", "series.close", "queues.place", "queues.demand_unused", "queues.placement", "queues.unplace",
-    "schedules.has", "messages.scope_head", "holds.check", "dead_letters.count",
-}  # fmt: skip
-"""Methods that other rooms of the same shard and the routes call."""
 OF_THE_FACADE = {"watch_commits", "stop_waiting", "close", "commit_now"}
 
 

@@ -24,6 +24,7 @@ from penstock.errors import InvalidRequest, TooLarge
 from penstock.server.cli import app
 from penstock.server.completion import complete_queue, complete_running_redrive
 from penstock.server.config import KEYS
+from penstock.server.group_cli import place_of
 from penstock.server.publish_input import LineReader, payload_of, read_single
 from penstock.server.queue_cli import parse_settings
 from penstock.server.remote import Remote
@@ -384,6 +385,43 @@ def test_help_of_every_command_has_an_example_that_is_understood(path):
     assert example.startswith(f"Example: penstock {path[0]}")
     shown = run(*shlex.split(example.removeprefix("Example: penstock ")), "--help")
     assert shown.exit_code == 0, shown.output
+
+
+def test_time_spans_are_durations_in_every_command():
+    spans = {"seconds", "interval", "wait", "delay", "ttl", "lease", "timeout", "grace", "overlap", "every"}
+    spans |= {"target_drain", "retry_delay"}
+    found = {
+        (" ".join(path), each.name): each.metavar
+        for path, command in commands()
+        for each in command.params
+        if each.name in spans or each.metavar == "SECONDS"
+    }
+    others = {place: metavar for place, metavar in found.items() if metavar != "DURATION"}
+    assert others == {("serve", "shutdown_grace_s"): "SECONDS"}
+    for path in {path for path, _ in found} - {"serve"}:
+        assert not re.search(r"default: \d+\.\d", run(*path.split(), "--help").output), path
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["latest"], "latest"),
+        (["earliest"], "earliest"),
+        (["at:1760000000000"], "at:1760000000000"),
+        (["2026-01-31T12:00+00:00"], "at:1769860800000"),
+        (["0:120"], {"0": 120}),
+        (["0:120", "12:0"], {"0": 120, "12": 0}),
+    ],
+)
+def test_places_of_groups(words, place):
+    assert place_of(words) == place
+
+
+def test_place_of_a_group_may_be_an_age():
+    assert abs(int(place_of(["10m"]).removeprefix("at:")) - (time.time() - 600) * 1000) < 60_000
+    for words in (["soon"], ["10m", "0:1"], ["0:1", "latest"]):
+        with pytest.raises(typer.BadParameter):
+            place_of(words)
 
 
 def test_every_command_that_answers_something_answers_programs_too():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 
 import pytest
 import typer
 
-from penstock.engines.local.files import OsFiles
 from penstock.server.compose import open_node
 from penstock.server.config import KEYS, Address, ConfigError, Settings, load_settings, parse_address
 from penstock.server.terminal import errors_in_one_line
@@ -162,12 +162,12 @@ def test_which_addresses_stay_on_this_machine(host, loopback):
     assert Address(host, 1).is_loopback is loopback
 
 
-def test_a_disk_that_cannot_be_read_at_the_start_ends_with_74(tmp_path, monkeypatch):
+def test_a_disk_that_cannot_be_read_at_the_start_ends_with_74(tmp_path, monkeypatch, capsys):
     def failing(*_: object) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     settings = load_settings({"data_dir": str(tmp_path)}, {}, None)
-    monkeypatch.setattr(OsFiles, "read", failing)
+    monkeypatch.setattr(os, "pread", failing)
 
     async def start() -> None:
         await open_node(settings)
@@ -175,3 +175,4 @@ def test_a_disk_that_cannot_be_read_at_the_start_ends_with_74(tmp_path, monkeypa
     with pytest.raises(typer.Exit) as ended, errors_in_one_line():
         asyncio.run(start())
     assert ended.value.exit_code == 74
+    assert re.search(rf"{tmp_path}/\S+, offset 0: Input/output error", capsys.readouterr().err)

@@ -127,6 +127,7 @@ class BlockingClient(WorkerDeclarations[PublishedMessage]):
 
     queues = blocking(Client.queues)
     summary = blocking(Client.summary)
+    ticket = blocking(Client.ticket)
     transact = blocking(Client.transact)
     ready = blocking(Client.ready)
 

@@ -17,7 +17,8 @@ SHARDS_CHARS = 5
 
 
 class LocalEngine:
-    """Holds the lock of a data directory from construction to `close`."""
+    """Holds the lock of a data directory from construction to `close`, or for one of several processes that share the
+    directory the locks of its shards."""
 
     def __init__(
         self,
@@ -28,8 +29,14 @@ class LocalEngine:
         segment_bytes: int = limits.JOURNAL_SEGMENT_BYTES,
         zero_ahead_bytes: int = ZERO_AHEAD_BYTES,
         page_bytes: int = PAGE_BYTES,
+        process: int | None = None,
     ):
+        """`process`: the number of this process among those that share the directory, under a process that holds its
+        lock."""
         self._root = root
+        self._process = process
+        self._reserve = f"{root}/reserve-{process}" if process else f"{root}/reserve"
+        self._locks: dict[int, int] = {}
         self._fsync = fsync
         self._segment_bytes = segment_bytes
         self._zero_ahead_bytes = zero_ahead_bytes
@@ -38,11 +45,20 @@ class LocalEngine:
         self._journals: dict[int, LocalJournal] = {}
         self._acquiring = asyncio.Lock()
         self._files.make_dir(root)
+        if process is None:
+            self._lock = self._take_lock(f"{root}/lock", root)
+            for name in self._files.list_dir(root):
+                if name.startswith("reserve-"):  # of processes that shared the directory
+                    self._files.remove(f"{root}/{name}")
+        else:
+            self._lock = self._files.open(f"{root}/lock")
+
+    def _take_lock(self, path: str, what: str) -> int:
         try:
-            self._lock = self._files.lock(f"{root}/lock")
+            return self._files.lock(path)
         except BlockingIOError:
             raise Unavailable(
-                f"{root} is in use by another process; two brokers on one data directory would destroy it"
+                f"{what} is in use by another process; two brokers on one data directory would destroy it"
             ) from None
 
     def node_id(self, fresh: bytes) -> bytes:
@@ -100,11 +116,14 @@ class LocalEngine:
         # The lock of the directory excludes other processes; within this process only the latest owner may write. One
         # at a time: an owner has to be known before the next one can fence it.
         async with self._acquiring:
+            if self._process is not None and shard not in self._locks:
+                # A process that was stopped keeps its locks until it is killed.
+                self._locks[shard] = self._take_lock(f"{self._root}/lock-{shard}", f"shard {shard} of {self._root}")
             earlier = self._journals.pop(shard, None)
             if earlier is not None:
                 earlier.fence()
             journal = LocalJournal(
-                self._files, f"{self._root}/shard-{shard}", shard, f"{self._root}/reserve", self._fsync,
+                self._files, f"{self._root}/shard-{shard}", shard, self._reserve, self._fsync,
                 self._segment_bytes, self._zero_ahead_bytes, self._page_bytes,
             )  # fmt: skip
             await self._files.offload(journal.open)
@@ -112,5 +131,6 @@ class LocalEngine:
             return journal
 
     async def close(self) -> None:
-        self._files.close(self._lock)
+        for lock in (self._lock, *self._locks.values()):
+            self._files.close(lock)
         self._files.stop()

@@ -147,6 +147,12 @@ class OsFiles:
                 written = 0
 
     def read(self, handle: int, at: int, length: int) -> bytes:
+        try:
+            return self._read(handle, at, length)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"{_path_of(handle)}, offset {at}") from None
+
+    def _read(self, handle: int, at: int, length: int) -> bytes:
         data = os.pread(handle, length, at)
         if len(data) == length or not data:
             return data
@@ -160,8 +166,7 @@ class OsFiles:
     def sync(self, handle: int) -> None:
         os.fdatasync(handle)
 
-    def begin_sync(self, handle: int, at: int, length: int) -> None:
-        begin_writing(handle, at, length)
+    begin_sync = staticmethod(begin_writing)
 
     def truncate(self, handle: int, size: int) -> None:
         os.ftruncate(handle, size)
@@ -269,6 +274,14 @@ class DiskWorker:
             future.set_result(result)
         else:
             future.set_exception(error)
+
+
+def _path_of(handle: int) -> str:
+    """The path of an open file, for an error message."""
+    try:
+        return os.readlink(f"/proc/self/fd/{handle}")
+    except OSError:
+        return "a file"
 
 
 def portions(parts: Sequence[Buffer], size: int) -> Iterator[list[Buffer]]:

@@ -19,12 +19,13 @@ from penstock import limits
 from penstock.batch import Buffer
 from penstock.engines.local.blobs import BlobFiles
 from penstock.engines.local.files import FULL, Files, portions
-from penstock.engines.local.opening import CELL, FILE_HEADER_BYTES, cell, file_header, number_in
+from penstock.engines.local.opening import FILE_HEADER_BYTES, file_header
 from penstock.engines.local.pieces import PieceReader
 from penstock.engines.local.recovery import Fsync, chain_at_start, open_segments, recover_tail, scan, take_term
 from penstock.engines.local.reserve import Reserve, with_room
 from penstock.engines.local.segment import Segment, zeros
 from penstock.engines.local.spare import Spares
+from penstock.journal.cells import CELL, cell, number_in
 from penstock.journal.frame import CHAIN_START, HEADER, PAGE_BYTES, BadFrame, Frame, time_of
 from penstock.journal.missing import POSITION_BITS
 from penstock.journal.port import Damaged, Failed, Fenced, Head, OutOfSpace, Place, Source, Tail, Traits
@@ -152,7 +153,8 @@ class LocalJournal:
                 self._sync()
             except OSError as error:
                 raise self._fail(error) from error
-        self._schedule_sync()
+        else:
+            self._schedule_sync()
 
     def _must_sync(self) -> bool:
         """True if the policy asks for a sync before the last frame counts as appended."""
@@ -171,7 +173,7 @@ class LocalJournal:
             segment = self._segments[self._current]
         at = segment.size
         size = sum(map(len, parts))
-        self._with_reserve(lambda: self._write(segment, parts, size))
+        self._with_reserve(partial(self._write, segment, parts, size))
         segment.size = at + size
         segment.prepared = max(segment.prepared, segment.size)
         self.tail = Tail(index, bytes(parts[0][HEADER.size - 16 : HEADER.size]))

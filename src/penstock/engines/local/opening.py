@@ -1,4 +1,4 @@
-"""The first bytes of a journal file, and the small files beside it that hold one number. docs/formats/journal.md."""
+"""The first bytes of a journal file. docs/formats/journal.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import google_crc32c
 FILE_HEADER = struct.Struct("<8sIIQ16s20sI")
 FILE_MAGIC = b"PENSTKJ1"
 FILE_HEADER_BYTES = 64
-CELL = struct.Struct("<QI")
 
 
 def file_header(shard: int, first: int, chain: bytes) -> bytes:
@@ -34,20 +33,6 @@ def chain_before(header: bytes) -> bytes:
     """The chain of the frame before the first one of the file."""
     chain: bytes = FILE_HEADER.unpack(header)[4]
     return chain
-
-
-def cell(value: int) -> bytes:
-    """A number with its checksum."""
-    raw = value.to_bytes(8, "little")
-    return raw + int(google_crc32c.value(raw)).to_bytes(4, "little")
-
-
-def number_in(data: bytes) -> int | None:
-    """The number in such a file; None if the file is short or its checksum is wrong."""
-    if len(data) < CELL.size:
-        return None
-    value, crc = CELL.unpack(data)
-    return int(value) if google_crc32c.value(data[:8]) == crc else None
 
 
 assert FILE_HEADER.size == FILE_HEADER_BYTES

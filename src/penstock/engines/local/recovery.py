@@ -12,9 +12,10 @@ from typing import Literal
 
 from penstock import limits
 from penstock.engines.local.files import Files
-from penstock.engines.local.opening import CELL, FILE_HEADER_BYTES, cell, chain_before, header_problem, number_in
+from penstock.engines.local.opening import FILE_HEADER_BYTES, chain_before, header_problem
 from penstock.engines.local.pieces import Place
 from penstock.engines.local.segment import Segment
+from penstock.journal.cells import CELL, cell, number_in
 from penstock.journal.frame import (
     FRAME_BYTES_MAX,
     HEADER,

@@ -10,7 +10,7 @@ from penstock import limits
 from penstock.broker.service import Broker
 from penstock.broker.types import DeliveredRun, LeaseReply, ReadReply
 from penstock.ids import QueuePath, ulid_text
-from penstock.pending import PendingReply
+from penstock.pending import PendingReply, value_of
 from penstock.transports.dialects.delivered import DeliveredMessage, messages_of_runs
 
 T = TypeVar("T")
@@ -104,7 +104,9 @@ class ReadPage(NamedTuple):
 async def read_after(broker: Broker, queues: Sequence[QueuePath], after: int, *, max: int, wait_ms: int) -> ReadPage:
     """Read up to `max` messages of these queues with ids after this one. A read takes no leases."""
     partitions = [
-        (queue, partition) for queue in queues for partition in range(broker.queues.get(queue)["config"]["partitions"])
+        (queue, partition)
+        for queue in queues
+        for partition in range((await value_of(broker.queues.get(queue)))["config"]["partitions"])
     ]
     # Ids grow with time over all queues, so an id is a position in each of them.
     offset = f"after:{ulid_text(after)}"

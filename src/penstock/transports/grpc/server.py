@@ -28,8 +28,6 @@ _LAST_CALLS_S = 0.2
 """The time for calls that arrived while `stop` waited for earlier calls."""
 
 OPTIONS: list[tuple[str, Any]] = [
-    # Without SO_REUSEPORT a port in use is an error.
-    ("grpc.so_reuseport", 0),
     # Twice the limit, so that requests up to that size are refused with an error of the contract.
     ("grpc.max_receive_message_length", 2 * limits.REQUEST_BYTES_MAX),
     # The operations bound their replies.
@@ -52,9 +50,11 @@ OPTIONS: list[tuple[str, Any]] = [
 class GrpcServer:
     """A server on one port. The constructor binds the port; the server runs from `start` to `stop`."""
 
-    def __init__(self, address: str, credentials: grpc.ServerCredentials | None = None):
-        """With credentials the port has TLS. Raises OSError if the address cannot be bound."""
-        self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=limits.CALLS_MAX)
+    def __init__(self, address: str, credentials: grpc.ServerCredentials | None = None, *, shared: bool = False):
+        """With credentials the port has TLS. `shared`: other processes may listen on the port too. Raises OSError if
+        the address cannot be bound."""
+        options = [*OPTIONS, ("grpc.so_reuseport", int(shared))]
+        self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.CALLS_MAX)
         try:
             if credentials is None:
                 self.port = self._server.add_insecure_port(address)

@@ -161,7 +161,7 @@ class HttpApp:
         outcome.deliver(partial(self._deliver, request, send))
         self.edge.broker.commit_now()
         if (
-            self.auth is not None and request.principal is not None and not outcome.done()
+            request.principal is not None and self.auth is not None and not outcome.done()
             and request.operation not in ENDS_ITSELF
         ):  # fmt: skip
             self._follow(self.auth, request.principal, request, outcome, send)

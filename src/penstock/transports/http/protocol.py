@@ -196,7 +196,8 @@ class HttpProtocol(asyncio.Protocol):
                 self._start(self._waiting.popleft())
         finally:
             self._proceeding = False
-        self._bound_reading()
+        if self._waiting or self._read_paused:
+            self._bound_reading()
 
     def _start(self, received: Received) -> None:
         if self._is_surplus:

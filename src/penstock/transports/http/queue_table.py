@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.broker.types import QueueRow
+from penstock.pending import value_of
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
@@ -35,9 +36,10 @@ async def queue_table(edge: Edge, request: Request) -> Answer:
     if asked.sort != "name":
         rows = sorted(rows, key=lambda row: -_value(row, asked.sort))
     first = (asked.page - 1) * asked.limit
+    page = rows[first : first + asked.limit]
     return json_answer(
         {
-            "queues": [_shown(row, edge.broker.series.recent(row.queue)) for row in rows[first : first + asked.limit]],
+            "queues": [_shown(row, await value_of(edge.broker.series.recent(row.queue))) for row in page],
             "total": len(rows), "page": asked.page, "limit": asked.limit,
             "sum": {**summed, "oldest_age_ms": max(ages, default=None), "rates": rates},
         }
@@ -51,7 +53,11 @@ async def _rows(edge: Edge) -> list[QueueRow]:
     """By name; not older than `KEPT_MS`, and with the queues that were just created."""
     now_ms = edge.clock.now_ms()
     kept = edge.queue_rows
-    if kept is None or not 0 <= now_ms - kept[0] < KEPT_MS or len(kept[1]) != len(edge.broker.queues.paths()):
+    if (
+        kept is None
+        or not 0 <= now_ms - kept[0] < KEPT_MS
+        or len(kept[1]) != len(await value_of(edge.broker.queues.paths()))
+    ):
         kept = edge.queue_rows = now_ms, await edge.broker.stats.rows()
     return kept[1]
 

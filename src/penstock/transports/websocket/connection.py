@@ -101,6 +101,7 @@ class Connection(asyncio.Protocol):
         transport: asyncio.Transport,
         server_state: ServerState,
     ):
+        """Raises PenstockError if the handler of the protocol refuses."""
         self._sockets = sockets
         self._transport = transport
         self._server_state = server_state
@@ -135,9 +136,9 @@ class Connection(asyncio.Protocol):
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limits.WEBSOCKET_KERNEL_BYTES)
         self._since_ms = sockets.clock.now_ms()
+        self._session = protocol.begin(self)  # it may refuse, and then there is no connection
         server_state.connections.add(self)  # type: ignore[arg-type]
         sockets.add(self)
-        self._session = protocol.begin(self)
 
     # -- in -----------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from penstock.broker.outstanding import OutstandingLeases
 from penstock.broker.types import LeaseReply
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.ids import QueuePath, check_group, parse_scope
-from penstock.pending import PendingReply
+from penstock.pending import PendingReply, value_of
 from penstock.wire import stream
 from penstock.wire.delivery import Settled
 from penstock.wire.parse import parse_queue
@@ -64,7 +64,6 @@ class ConsumerSubscription:
             take = partial(broker.messages.lease_scope, parse_scope(asked.scope))
         else:
             self._queue = parse_queue(asked.queue or "")
-            broker.queues.get(self._queue)  # raises QueueNotFound for the subscribe frame
             take = partial(broker.messages.lease, self._queue)
         self._take = partial(
             take, group=check_group(asked.group or "default"), lease_ms=asked.lease_ms, consumer=asked.consumer or ""
@@ -72,6 +71,7 @@ class ConsumerSubscription:
 
     async def begin(self, asked: stream.Subscribe) -> stream.Subscribed:
         if self._queue is not None:
+            await value_of(self._session.broker.queues.get(self._queue))  # raises QueueNotFound
             # A consumer without credit has no lease call that would fail, so it watches for the end of the queue.
             ended = partial(self._session.end_subscription, self)
             self._end_watch = self._session.broker.log.watch_end(self._queue, ended)

@@ -7,11 +7,14 @@ only its offsets and reads messages from the log.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.broker.types import ReadReply
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.ids import QueuePath, check_client_id
-from penstock.transports.websocket.tails import QueueTail
+from penstock.pending import value_of
+from penstock.transports.websocket.tails import QueueTail, TailPage
 from penstock.wire import stream
 from penstock.wire.parse import parse_queue
 
@@ -22,7 +25,9 @@ if TYPE_CHECKING:
 class ReaderSubscription:
     """One reader of one connection."""
 
-    __slots__ = ("_all_partitions", "_format", "_lagging", "_offsets", "_pending", "_session", "_tails", "name")
+    __slots__ = (
+        "_all_partitions", "_format", "_lagging", "_offsets", "_pending", "_reading", "_session", "_tails", "name",
+    )  # fmt: skip
 
     role = "reader"
 
@@ -36,6 +41,8 @@ class ReaderSubscription:
         self._offsets: dict[tuple[QueuePath, int], int] = {}
         self._lagging: dict[tuple[QueuePath, int], None] = {}
         """Partitions with unsent messages."""
+        self._reading: dict[tuple[QueuePath, int], asyncio.Future[ReadReply]] = {}
+        """Partitions whose next page is being read."""
         self._pending = False
 
     async def begin(self, asked: stream.Subscribe) -> stream.Subscribed:
@@ -54,7 +61,7 @@ class ReaderSubscription:
 
     async def _find_offsets(self, queue: QueuePath, asked: stream.Subscribe) -> None:
         broker = self._session.broker
-        count: int = broker.queues.get(queue)["config"]["partitions"]
+        count: int = (await value_of(broker.queues.get(queue)))["config"]["partitions"]
         client_id = None if asked.client_id is None else check_client_id(asked.client_id)
         given = {int(text): offset for text, offset in (asked.offsets or {}).items()}
         for partition in given:
@@ -74,12 +81,14 @@ class ReaderSubscription:
     def pump(self) -> None:
         """Send unsent messages, a page of each partition in turn, until the output is paused."""
         self._pending = False
-        while self._lagging and self._session.delivering:
-            place = next(iter(self._lagging))
+        while self._session.delivering:
+            place = next((each for each in self._lagging if each not in self._reading), None)
+            if place is None:
+                return
             del self._lagging[place]
             if not self._send_page(*place):
                 return
-            if place in self._lagging:
+            if place in self._lagging and place not in self._reading:
                 # More pages follow: other work of the event loop runs between two pages.
                 self._pending = True
                 asyncio.get_running_loop().call_soon(self._continue)
@@ -98,12 +107,38 @@ class ReaderSubscription:
         except PenstockError as error:
             session.end_subscription(self, error)
             return False
-        if page is not None:
-            session.deliver(page.frame, self.role, page.messages)
-            self._offsets[place] = page.next_offset
-            if page.next_offset < page.end_offset:
-                self._lagging[place] = None
+        if isinstance(page, asyncio.Future):
+            self._reading[place] = page
+            page.add_done_callback(partial(self._read, place))
+        elif page is not None:
+            self._deliver(place, page)
         return True
+
+    def _deliver(self, place: tuple[QueuePath, int], page: TailPage) -> None:
+        self._session.deliver(page.frame, self.role, page.messages)
+        self._offsets[place] = page.next_offset
+        if page.next_offset < page.end_offset:
+            self._lagging[place] = None
+
+    def _read(self, place: tuple[QueuePath, int], reading: asyncio.Future[ReadReply]) -> None:
+        """The read of a page that had to wait has ended."""
+        if self._reading.pop(place, None) is not reading or reading.cancelled():
+            return
+        session, (queue, partition) = self._session, place
+        try:
+            reply = reading.result()
+        except PenstockError as error:
+            session.end_subscription(self, error)
+            return
+        page = self._tails[queue].page_of(
+            reply, session.codec, self.name, self._format, partition, self._offsets[place]
+        )
+        if not session.delivering:
+            self._lagging[place] = None  # read again when the output goes on
+        elif page is not None:
+            self._deliver(place, page)
+        if not self._pending:
+            self.pump()
 
     def on_append(self, queue: QueuePath, partition: int | None) -> None:
         """Messages were stored in this partition. None: the queue was deleted, and the next read raises."""
@@ -122,6 +157,9 @@ class ReaderSubscription:
     def stop(self) -> None:
         self._pending = False
         self._lagging.clear()
+        reading, self._reading = self._reading, {}
+        for each in reading.values():
+            each.cancel()
         for queue in self._tails:
             self._session.sockets.tails.leave(queue, self)
         self._tails.clear()

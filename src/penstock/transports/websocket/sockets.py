@@ -114,8 +114,14 @@ class WebSockets:
             protocol = self.native_protocol(codec, admitted)
         self._check_limit()
         close = None if admitted is None else admitted.auth.quotas.open_stream(admitted.principal)
+        try:
+            connection = Connection(self, protocol, transport, server_state)
+        except PenstockError:
+            if close is not None:
+                close()
+            raise
+        # The frames of the handler are written at the end of this turn.
         transport.write(answer)
-        connection = Connection(self, protocol, transport, server_state)
         if admitted is not None and close is not None:
             connection.on_closed = close
             connection.follow(admitted.auth, admitted.principal)

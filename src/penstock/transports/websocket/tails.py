@@ -55,8 +55,13 @@ class QueueTail:
         self._round.clear()
         self._changed_partitions.clear()
 
-    def page(self, codec: Codec, sub: str, format: str, partition: int, first: int) -> TailPage | None:
-        """The page that starts at offset `first`; None at the end. Raises QueueNotFound."""
+    def page(
+        self, codec: Codec, sub: str, format: str, partition: int, first: int
+    ) -> TailPage | asyncio.Future[ReadReply] | None:
+        """The page that starts at offset `first`; None at the end. Raises QueueNotFound.
+
+        A read that has to wait, for a store or for another process, is returned as it is: `page_of` makes the page.
+        """
         key = (codec, sub, format, partition, first)
         page = self._pages.get(key)
         if page is not None:
@@ -70,18 +75,23 @@ class QueueTail:
                 bytes_max=limits.WEBSOCKET_PAGE_BYTES,
             )
         )
-        assert isinstance(begun, Finished), "a read without wait_ms does not suspend"
-        reply: ReadReply = begun.result
-        if reply.next_offset <= first:
-            return None
-        count = sum(run.count for run in reply.runs)
-        frame = codec.read_page(sub, format, self.queue, partition, reply)
-        page = TailPage(frame, count, reply.next_offset, reply.end_offset)
-        if self._round:
+        if not isinstance(begun, Finished):
+            return asyncio.ensure_future(begun)
+        page = self.page_of(begun.result, codec, sub, format, partition, first)
+        if self._round and page is not None:
             if len(self._pages) >= PAGES_KEPT:
                 self._pages.clear()
             self._pages[key] = page
         return page
+
+    def page_of(
+        self, reply: ReadReply, codec: Codec, sub: str, format: str, partition: int, first: int
+    ) -> TailPage | None:
+        if reply.next_offset <= first:
+            return None
+        count = sum(run.count for run in reply.runs)
+        frame = codec.read_page(sub, format, self.queue, partition, reply)
+        return TailPage(frame, count, reply.next_offset, reply.end_offset)
 
     def _changed(self, partition: int | None) -> None:
         self._changed_partitions[partition] = None

@@ -165,9 +165,9 @@ def test_idle_worker_is_disconnected():
         await at.box.lease("orders", consumer="w")
         await until(lambda: of(at.output.frames, "worker.connected"))
         now_ms = at.box.clock.now_ms()
-        dashboard.tick(now_ms + STALE_WORKER_MS - 1)
+        await dashboard.tick(now_ms + STALE_WORKER_MS - 1)
         assert not of(at.output.frames, "worker.disconnected")
-        dashboard.tick(now_ms + STALE_WORKER_MS)
+        await dashboard.tick(now_ms + STALE_WORKER_MS)
         assert [data["workerId"] for data in of(at.output.read(), "worker.disconnected")] == ["w"]
         await at.box.lease("orders", consumer="w")
         await until(lambda: of(at.output.frames, "worker.connected"))
@@ -184,10 +184,10 @@ def test_events_over_the_buffer_are_dropped_and_counted():
         await until(lambda: len(at.output.frames) == UNSENT_FRAMES_MAX)
         await asyncio.sleep(0)
         at.output.read()
-        dashboard.tick(at.box.clock.now_ms())
+        await dashboard.tick(at.box.clock.now_ms())
         # One event is queue.created.
         assert at.output.read()[-1] == {"event": "events.dropped", "data": {"count": 401 - UNSENT_FRAMES_MAX}}
-        dashboard.tick(at.box.clock.now_ms())
+        await dashboard.tick(at.box.clock.now_ms())
         assert at.output.read() == []
         await dashboard.ended(lost=False)
 

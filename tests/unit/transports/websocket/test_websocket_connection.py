@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 
 import pytest
 import uvicorn
@@ -15,8 +16,12 @@ from websocket_fake import Edge, parse_frame, websockets
 from websockets.frames import Frame, Opcode
 
 from penstock import limits
+from penstock.errors import Forbidden
 from penstock.transports.access import Access
 from penstock.transports.http.protocol import HttpProtocol
+from penstock.transports.http.request import Peer
+from penstock.transports.websocket.connection import ProtocolSpec
+from penstock.transports.websocket.sockets import Admitted
 
 KEY = "AAAAAAAAAAAAAAAAAAAAAA=="
 HANDSHAKE = {
@@ -165,6 +170,27 @@ def test_refused_handshake_has_a_reason(headers, status, code):
         await socket.handshake(**headers)
         assert (socket.status, (await socket.error())["code"]) == (status, code)
         await until(lambda: not state.connections)
+
+    talk(story)
+
+
+def test_refusal_of_a_protocol_is_the_answer_to_the_handshake():
+    """A handler that the principal may not have raises when it is made: nothing of the connection may remain."""
+
+    def refuse(_):
+        raise Forbidden("no")
+
+    closed = []
+    auth = SimpleNamespace(quotas=SimpleNamespace(open_stream=lambda _: lambda: closed.append(1)))
+
+    async def story(edge, socket, state):
+        protocols = {"/ws": ProtocolSpec(Opcode.TEXT, 1000, refuse)}
+        edge.sockets.protocols = protocols
+        edge.sockets._gate = SimpleNamespace(admit=lambda _: Admitted(None, Peer("", ()), edge.broker, protocols, auth))
+        await socket.handshake("/ws")
+        assert (socket.status, (await socket.error())["code"]) == (403, "forbidden")
+        await until(lambda: not state.connections)
+        assert closed == [1] and 'penstock_connections{transport="websocket"} 0.0' in edge.metrics()
 
     talk(story)
 

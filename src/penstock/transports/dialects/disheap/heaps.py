@@ -12,6 +12,7 @@ from penstock import limits
 from penstock.broker.types import QueueRow
 from penstock.errors import Conflict, InvalidRequest, QueueNotFound
 from penstock.ids import QueuePath
+from penstock.pending import value_of
 from penstock.transports.dialects.delivered import short_name
 from penstock.transports.dialects.disheap.proto_json import duration
 from penstock.transports.dialects.disheap.shapes import (
@@ -33,10 +34,10 @@ _make_decoder = msgspec.json.Decoder(MakeHeapRequest, strict=False)
 _update_decoder = msgspec.json.Decoder(HeapSettings, strict=False)
 
 
-def heap_at(edge: Edge, topic: str) -> QueuePath:
+async def heap_at(edge: Edge, topic: str) -> QueuePath:
     """The queue of this heap. Raises QueueNotFound if there is none or its order is not `heap`."""
     path = _path(topic)
-    if edge.broker.queues.get(path)["config"]["order"] != "heap":
+    if (await value_of(edge.broker.queues.get(path)))["config"]["order"] != "heap":
         raise QueueNotFound(f"{topic} is a queue but not a heap", details={"queue": path})
     return path
 
@@ -56,7 +57,7 @@ async def make(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
     one_of(asked, "rf", "replication_factor")
     settings = {**asked.settings(), "order": "heap", "heap_mode": "max" if asked.mode in ("MAX", 1) else "min"}
     try:
-        edge.broker.queues.get(path)
+        await value_of(edge.broker.queues.get(path))
     except QueueNotFound:
         await edge.broker.queues.put(path, settings)
         return json_answer({"topic": short_name(path), "heap_id": path})
@@ -66,7 +67,7 @@ async def make(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
 async def update(edge: Edge, request: Request, names: Names) -> Answer:
     """Change the settings of a heap. A change that drops dead letters needs a confirmation token."""
     query = parse_query(UpdateQuery, request.query)
-    path = heap_at(edge, names["topic"])
+    path = await heap_at(edge, names["topic"])
     asked = parse_json(_update_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     with _confirmation(f"changing {names['topic']} like this"):
         await edge.broker.queues.patch(path, asked.settings(), confirm=query.confirmation_token)
@@ -76,7 +77,7 @@ async def update(edge: Edge, request: Request, names: Names) -> Answer:
 async def delete(edge: Edge, request: Request, names: Names) -> Answer:
     """Delete a heap. The call needs `force` and the confirmation token of a first call."""
     query = parse_query(DeleteQuery, request.query)
-    path = heap_at(edge, names["topic"])
+    path = await heap_at(edge, names["topic"])
     if not query.force:
         raise InvalidRequest("deleting a heap needs force=true", details={"field": "force"})
     with _confirmation(f"deleting {names['topic']}"):
@@ -98,11 +99,11 @@ def _confirmation(action: str) -> Iterator[None]:
 
 async def list_all(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     parse_query(NoQuery, request.query)
-    return json_answer({"heaps": [_described(edge, row) for row in await _rows(edge)]})
+    return json_answer({"heaps": [await _described(edge, row) for row in await _rows(edge)]})
 
 
-def _described(edge: Edge, row: QueueRow) -> dict[str, Any]:
-    config = edge.broker.queues.get(QueuePath(row.queue))["config"]
+async def _described(edge: Edge, row: QueueRow) -> dict[str, Any]:
+    config = (await value_of(edge.broker.queues.get(QueuePath(row.queue))))["config"]
     kept_ms = config["dead_letter_ttl_ms"]
     kept = {} if kept_ms is None else {"retention_time": duration(kept_ms)}
     return {
@@ -122,7 +123,7 @@ def _described(edge: Edge, row: QueueRow) -> dict[str, Any]:
 
 async def stats(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     query = parse_query(TopicQuery, request.query)
-    rows = await _rows(edge, None if query.topic is None else heap_at(edge, query.topic))
+    rows = await _rows(edge, None if query.topic is None else await heap_at(edge, query.topic))
     return json_answer(
         {"global_stats": _counted(rows), "topic_stats": {short_name(row.queue): _counted([row]) for row in rows}}
     )

@@ -12,6 +12,7 @@ from penstock import limits
 from penstock.broker.types import ProducerSeq
 from penstock.errors import InvalidRequest, StaleReceipt
 from penstock.ids import QueuePath
+from penstock.pending import value_of
 from penstock.transports.dialects.delivered import DeliveredMessage, iso_timestamp, messages_of_runs, short_name
 from penstock.transports.dialects.disheap.heaps import heap_at
 from penstock.transports.dialects.disheap.proto_json import base64_plain, milliseconds
@@ -45,7 +46,7 @@ _extend_decoder = msgspec.json.Decoder(HeapExtendRequest)
 async def enqueue(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     parse_query(NoQuery, request.query)
     asked = parse_json(_enqueue_decoder, request.json_body())
-    (stored,) = await store(edge, [_item(edge, asked)], _producer([asked]))
+    (stored,) = await store(edge, [await _item(edge, asked)], _producer([asked]))
     return json_answer(_stored(stored))
 
 
@@ -53,7 +54,7 @@ async def enqueue_batch(edge: Edge, request: Request, names: Names) -> Answer:  
     """Enqueue all messages or none, over all heaps."""
     parse_query(NoQuery, request.query)
     asked = parse_json(_batch_decoder, request.json_body()).requests
-    items = [_item(edge, each) for each in asked]
+    items = [await _item(edge, each) for each in asked]
     producer = _producer(asked)
     if producer is not None and len({item.queue for item in items}) > 1:
         raise InvalidRequest(
@@ -66,8 +67,8 @@ async def enqueue_batch(edge: Edge, request: Request, names: Names) -> Answer:  
     )
 
 
-def _item(edge: Edge, asked: EnqueueRequest) -> PublishItem:
-    queue = heap_at(edge, asked.topic)
+async def _item(edge: Edge, asked: EnqueueRequest) -> PublishItem:
+    queue = await heap_at(edge, asked.topic)
     message = PublishMessage(
         payload_b64=base64_plain(asked.payload),
         key=asked.partition_key or None,
@@ -115,7 +116,7 @@ def _stored(stored: StoredItem) -> dict[str, Any]:
 async def ack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     parse_query(NoQuery, request.query)
     asked = parse_json(_ack_decoder, request.json_body())
-    _check_lease(edge, asked)
+    await _check_lease(edge, asked)
     (result,) = await edge.broker.messages.ack([asked.lease_token])
     return _done(result.status)
 
@@ -124,7 +125,7 @@ async def nack(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
     parse_query(NoQuery, request.query)
     asked = parse_json(_nack_decoder, request.json_body())
     delay = None if asked.backoff_override is None else milliseconds("backoff_override", asked.backoff_override)
-    _check_lease(edge, asked)
+    await _check_lease(edge, asked)
     (result,) = await edge.broker.messages.nack([asked.lease_token], delay_ms=delay, error=asked.reason)
     return _done(result.status)
 
@@ -134,17 +135,17 @@ async def extend(edge: Edge, request: Request, names: Names) -> Answer:  # noqa:
     parse_query(NoQuery, request.query)
     asked = parse_json(_extend_decoder, request.json_body())
     lease_ms = milliseconds("extension", asked.extension, least=limits.LEASE_MS_MIN, most=limits.LEASE_MS_MAX)
-    heap_at(edge, asked.topic)
+    await heap_at(edge, asked.topic)
     if not asked.lease_token.rpartition(".")[2].isdigit():
         raise _conflict()  # a receipt may be a range, a lease token is for one message
     (result,) = await edge.broker.messages.extend([asked.lease_token], lease_ms=lease_ms)
     return _done(result.status)
 
 
-def _check_lease(edge: Edge, asked: HeapAckRequest) -> None:
+async def _check_lease(edge: Edge, asked: HeapAckRequest) -> None:
     """Refuse a token that does not belong to this message, so that it settles no other message."""
-    queue: QueuePath = heap_at(edge, asked.topic)
-    if not edge.broker.in_flight.is_held(queue, asked.message_id, asked.lease_token):
+    queue: QueuePath = await heap_at(edge, asked.topic)
+    if not await value_of(edge.broker.in_flight.is_held(queue, asked.message_id, asked.lease_token)):
         raise _conflict()
 
 
@@ -163,7 +164,7 @@ def _conflict() -> StaleReceipt:
 
 async def peek(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     query = parse_query(HeapPeekQuery, request.query)
-    path = heap_at(edge, query.topic)
+    path = await heap_at(edge, query.topic)
     messages = messages_of_runs(await edge.broker.log.peek(path, max=query.limit + 1))
     return json_answer(
         {"items": [_shown(message) for message in messages[: query.limit]], "has_more": len(messages) > query.limit}

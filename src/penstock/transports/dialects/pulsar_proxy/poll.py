@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.errors import QueueNotFound
 from penstock.ids import QueuePath, check_client_id, ulid_text
+from penstock.pending import value_of
 from penstock.transports.dialects.delivered import messages_of_runs
 from penstock.transports.dialects.multi_queue import ReadPage, lease_any, read_after
 from penstock.transports.dialects.pulsar_proxy.shapes import (
@@ -73,9 +74,8 @@ async def _leased(
     )
     edge.metrics.delivered(runs, edge.clock.now_ms())
     messages = sorted(messages_of_runs(runs), key=lambda message: message.number)
-    has_more = False
-    for topic in topics if messages else ():
-        has_more = has_more or bool(await edge.broker.log.peek(topic, max=1, group=group))
+    # Not by a peek: a client that may only consume may not look at payloads without a lease.
+    has_more = bool(messages) and any(edge.broker.log.has_next(topic, group=group) for topic in topics)
     return ReadPage(messages, has_more)
 
 
@@ -92,7 +92,7 @@ async def create_topics(edge: Edge, topics: list[QueuePath]) -> None:
     """Create missing topics. Raises QueueNotFound if the server does not create queues."""
     for topic in topics:
         try:
-            edge.broker.queues.get(topic)
+            await value_of(edge.broker.queues.get(topic))
         except QueueNotFound:
             if not edge.broker.auto_create:
                 raise

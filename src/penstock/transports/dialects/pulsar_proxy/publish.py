@@ -9,6 +9,7 @@ import msgspec
 from penstock import limits
 from penstock.errors import InvalidRequest, PenstockError, QueueNotFound
 from penstock.ids import QueuePath
+from penstock.pending import value_of
 from penstock.transports.dialects.delivered import iso_timestamp, short_name
 from penstock.transports.dialects.publishing import PublishItem, store, store_each
 from penstock.transports.dialects.pulsar_proxy.shapes import (
@@ -35,7 +36,7 @@ _topic_decoder = msgspec.json.Decoder(TopicRequest)
 
 async def publish(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: ARG001
     parse_query(NoQuery, request.query)
-    item = _item(edge, parse_json(_publish_decoder, request.json_body()))
+    item = await _item(edge, parse_json(_publish_decoder, request.json_body()))
     (stored,) = await store(edge, [item], create_as=TOPIC)
     return json_answer(
         {
@@ -51,7 +52,7 @@ async def bulk(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
     """Reply 207 in all cases, with a result for each message."""
     parse_query(NoQuery, request.query)
     asked = parse_json(_bulk_decoder, request.json_body())
-    read = [_read(edge, raw, row) for row, raw in enumerate(asked.messages)]
+    read = [await _read(edge, raw, row) for row, raw in enumerate(asked.messages)]
     stored = iter(await store_each(edge, [each for each in read if isinstance(each, PublishItem)], create_as=TOPIC))
     outcomes = [next(stored) if isinstance(each, PublishItem) else each for each in read]
     results = [
@@ -63,9 +64,9 @@ async def bulk(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
     return json_answer({"results": results}, 207)
 
 
-def _read(edge: Edge, raw: msgspec.Raw, row: int) -> PublishItem | PenstockError:
+async def _read(edge: Edge, raw: msgspec.Raw, row: int) -> PublishItem | PenstockError:
     try:
-        return _item(edge, _publish_decoder.decode(raw))
+        return await _item(edge, _publish_decoder.decode(raw))
     except msgspec.DecodeError as error:
         return named_error(error, row)
     except PenstockError as error:
@@ -77,23 +78,23 @@ def _rejected(error: PenstockError) -> dict[str, Any]:
     return {"error": code, "status": "rejected", "message": error.message}
 
 
-def _item(edge: Edge, asked: TopicPublishRequest) -> PublishItem:
+async def _item(edge: Edge, asked: TopicPublishRequest) -> PublishItem:
     queue = topic_path(asked.topic)
     message = PublishMessage(
         payload=asked.payload,
         headers=asked.metadata,
         ttl_ms=None if asked.ttl is None else asked.ttl * 1000,
-        priority=_priority(edge, queue, (asked.metadata or {}).get("priority")),
+        priority=await _priority(edge, queue, (asked.metadata or {}).get("priority")),
     )
     return PublishItem(queue, message)
 
 
-def _priority(edge: Edge, queue: QueuePath, word: str | None) -> int | None:
+async def _priority(edge: Edge, queue: QueuePath, word: str | None) -> int | None:
     """The priority for the metadata field: a lane name for lanes, a number for a heap, None for fifo."""
     if word is None:
         return None
     try:
-        order = edge.broker.queues.get(queue)["config"]["order"]
+        order = (await value_of(edge.broker.queues.get(queue)))["config"]["order"]
     except QueueNotFound:
         return None
     if order == "lanes" and word in LANES:

@@ -13,6 +13,7 @@ from typing import Any
 from penstock.broker.feed import Happening
 from penstock.errors import QueueNotFound
 from penstock.ids import QueuePath
+from penstock.pending import value_of
 from penstock.transports.dialects.delivered import iso_timestamp
 from penstock.transports.dialects.sockets import FrameBuffer
 from penstock.transports.http.edge import Edge
@@ -81,15 +82,15 @@ class Dashboard:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self.tick(self._edge.clock.now_ms())
+            await self.tick(self._edge.clock.now_ms())
 
-    def tick(self, now_ms: int) -> None:
+    async def tick(self, now_ms: int) -> None:
         """Send depths of changed queues, disconnected workers and the number of dropped events."""
         changed, self._changed_queues = self._changed_queues, set()
         for path in sorted(changed):
             with contextlib.suppress(QueueNotFound):
-                depth = self._edge.broker.queues.get(QueuePath(path))["depth"]
-                self._emit("queue.depth", now_ms, queue=path, depth=depth)
+                shown = await value_of(self._edge.broker.queues.get(QueuePath(path)))
+                self._emit("queue.depth", now_ms, queue=path, depth=shown["depth"])
         for worker, seen_ms in list(self._workers.items()):
             if now_ms - seen_ms >= STALE_WORKER_MS:
                 del self._workers[worker]

@@ -8,6 +8,7 @@ import msgspec
 
 from penstock import limits
 from penstock.errors import PenstockError, QueueNotFound
+from penstock.pending import value_of
 from penstock.transports.dialects.publishing import PublishItem, StoredItem, store, store_each
 from penstock.transports.dialects.queen.shapes import (
     DEFAULTS,
@@ -48,7 +49,7 @@ async def push(edge: Edge, request: Request, names: Names) -> Answer:  # noqa: A
     items = [_item(item) for item in asked.items]
     if not asked.config.autoCreate:
         for queue in {item.queue for item in items}:
-            edge.broker.queues.get(queue)
+            await value_of(edge.broker.queues.get(queue))
     stored = await (store if asked.config.batchMode else store_each)(edge, items, create_as=DEFAULTS)
     messages = [_shown(item, each) for item, each in zip(items, stored, strict=True)]
     status = 207 if any(isinstance(each, PenstockError) for each in stored) else 201
