@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from penstock import limits
 from penstock.broker.outstanding import OutstandingLeases
 from penstock.broker.types import DeliveredRun, LeaseReply, PublishPart, TransactReply
 from penstock.pending import PendingReply
@@ -39,6 +40,8 @@ class HeldMessages:
     def __init__(self) -> None:
         self._leases: dict[str, OutstandingLeases] = {}
         self._promised: dict[str, dict[PendingReply[LeaseReply], int]] = {}
+        self._forget_above = limits.ADDRESSES_TRACKED_MAX
+        """With more names than this, those whose leases have expired are forgotten."""
 
     def of(self, name: str, now_ms: int) -> int:
         leases = self._leases.get(name)
@@ -62,11 +65,21 @@ class HeldMessages:
 
     def end_promise(self, pending: PendingReply[LeaseReply], *names: str) -> None:
         for name in names:
-            self._promised.get(name, {}).pop(pending, None)
+            waiting = self._promised.get(name, {})
+            waiting.pop(pending, None)
+            if not waiting:
+                self._promised.pop(name, None)
 
     def add(self, name: str, runs: Sequence[DeliveredRun], now_ms: int) -> None:
-        if runs:
-            self._leases.setdefault(name, OutstandingLeases()).add(runs, now_ms)
+        if not runs:
+            return
+        self._leases.setdefault(name, OutstandingLeases()).add(runs, now_ms)
+        if len(self._leases) > self._forget_above:
+            for each in list(self._leases):
+                self._leases[each].drop_expired(now_ms)
+                if not self._leases[each]:
+                    del self._leases[each]
+            self._forget_above = max(limits.ADDRESSES_TRACKED_MAX, 2 * len(self._leases))
 
     def settled(self, name: str, results: Sequence[Settled], now_ms: int) -> None:
         leases = self._leases.get(name)
@@ -125,8 +138,9 @@ class Metering:
 
             def granted(reply: LeaseReply) -> LeaseReply:
                 held.end_promise(pending, *names)
-                held.settled(name, reply.results, self._now_ms())
-                held.add(name, reply.runs, self._now_ms())
+                if self._quotas.bounds.key_in_flight:
+                    held.settled(name, reply.results, self._now_ms())
+                    held.add(name, reply.runs, self._now_ms())
                 return reply
 
             return pending.then(granted)
