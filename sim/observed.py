@@ -201,6 +201,9 @@ class ObservedJournal:
     async def roll(self) -> None:
         await self._inner.roll()
 
+    async def scrub(self) -> None:
+        await self._inner.scrub()
+
     def file_ends(self) -> list[tuple[int, int]]:
         return self._inner.file_ends()
 

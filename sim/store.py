@@ -5,8 +5,10 @@ is late is stored just before the owner's next term begins, which is the last mo
 whose request is lost never is. An append that is answered with a warning is on the primary and not on the standby: it
 is stored if the standby receives it before the next term begins, and gone after a failover.
 
-A put or a delete whose request is late is done at any later moment, also after the next process has begun. A frame that
-a killed process had sent is stored at any later moment, if its index is free.
+A put or a delete whose request is late is done at any later moment, also after the next process has begun, and so is a
+put that a process had sent when it was killed: at the worst moment, which is behind a put of the same name. Keyrings
+are left out: their puts need a store that fences them. A frame that a killed process had sent is stored at any later
+moment, if its index is free.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ FAULTS: tuple[Fault, ...] = ("lost_reply", "late_request", "lost_request", "unav
 
 LATE_ARRIVES = 0.5
 """How often an append without an answer is stored before the next term begins."""
+LATE_PUT_ARRIVES = 0.05
+"""How often puts of earlier terms arrive with a put that has another name."""
 READ_S = 0.002
 """A fetch takes this long, or returns in the same turn of the event loop."""
 
@@ -183,18 +187,20 @@ class RemoteJournal:
 
     async def put_blobs(self, blobs: Sequence[tuple[str, Sequence[Buffer]]]) -> None:
         fault = self._meet()
-        if fault == "late_request":
-            self._link.late_puts += [(self.term, name, list(parts)) for name, parts in blobs]
-        else:
-            await self._inner.put_blobs(blobs)
-        await self._let_late_requests_arrive()
+        sent = [(self.term, name, list(parts)) for name, parts in blobs if not name.startswith("keyring-")]
+        self._link.late_puts += sent
+        if fault != "late_request" or not sent:
+            await self._inner.put_blobs(blobs)  # a process that is killed here does not come back
+            for each in sent:
+                self._link.late_puts.remove(each)
+        await self._let_late_requests_arrive({name for name, _ in blobs})
         if fault is not None:
             raise Ambiguous("the connection to the store was lost")
 
-    async def _let_late_requests_arrive(self) -> None:
-        """Puts of earlier terms, and deletes."""
-        due = self._rng.random() < LATE_ARRIVES
-        for late in [late for late in self._link.late_puts if late[0] < self.term and due]:
+    async def _let_late_requests_arrive(self, stored: set[str]) -> None:
+        """Puts of earlier terms, first those whose names were used again, and deletes."""
+        due = self._rng.random() < LATE_PUT_ARRIVES
+        for late in [late for late in self._link.late_puts if late[0] < self.term and (due or late[1] in stored)]:
             self._link.late_puts.remove(late)
             await self._inner.delete_blobs([late[1]])
             await self._inner.put_blobs([late[1:]])

@@ -89,6 +89,7 @@ FINDERS = {
     "scope_takes_time_for_early": 20,
     "snapshot_reuses_a_changed_queue": 0,
     "store_delete_before_head": 6,
+    "store_names_without_term": 46,
     "store_term_frame_trimmed": 6,
     "store_warning_ignored": 6,
     "transact_acks_first": 0,

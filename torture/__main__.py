@@ -11,15 +11,18 @@ import tempfile
 import time
 from pathlib import Path
 
-from torture import campaign, disk, full
+from torture import campaign, disk, fences, full
 
 RESULTS = Path(__file__).parent / "results.jsonl"
 LIVES = {"cut": 1_000, "kill": 2_000, "error": 200, "stop": 50}
+FENCES = {"race": 10_000, "zombie": 200}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m torture", description=__doc__)
-    parser.add_argument("kinds", nargs="*", default=[*LIVES, "full"], help="cut, kill, error, stop, full")
+    parser.add_argument(
+        "kinds", nargs="*", default=[*LIVES, "full", *FENCES], help="cut, kill, error, stop, full, race, zombie"
+    )
     parser.add_argument("--lives", type=int, help="lives of each kind, instead of the usual number")
     parser.add_argument("--seconds", type=float, default=3600, help="about the longest time for each kind")
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -34,18 +37,28 @@ def main() -> int:
             print(f"SKIPPED {kind}: {reason}")
             continue
         began = time.monotonic()
+        if kind in FENCES:
+            count = chosen.lives or FENCES[kind]
+            for each in fences.measure(kind, count=count, seconds=chosen.seconds, seed=chosen.seed):
+                bad += _report(each)
+            continue
         with tempfile.TemporaryDirectory(prefix="torture-") as root:
             if kind == "full":
                 found = full.measure(Path(root), chosen.cycles, chosen.idle)
             else:
                 lives = chosen.lives or LIVES[kind]
                 found = campaign.Campaign(kind, Path(root), chosen.seed).run(lives, chosen.seconds)
-        found |= {"took_s": round(time.monotonic() - began), **_machine()}
-        print(json.dumps(found))
-        with RESULTS.open("a") as results:
-            results.write(json.dumps(found) + "\n")
-        bad += len(found["violations"])  # type: ignore[arg-type]
+        bad += _report(found | {"took_s": round(time.monotonic() - began)})
     return 1 if bad else 0
+
+
+def _report(found: dict[str, object]) -> int:
+    """The number of violations."""
+    found |= _machine()
+    print(json.dumps(found), flush=True)
+    with RESULTS.open("a") as results:
+        results.write(json.dumps(found) + "\n")
+    return len(found["violations"])  # type: ignore[arg-type]
 
 
 def _machine() -> dict[str, object]:

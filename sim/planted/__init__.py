@@ -39,7 +39,7 @@ def hunt(name: str, seeds: Sequence[int], minutes: float) -> Find | None:
         tree = Path(folder)
         plant(name, tree)
         for at in range(0, len(seeds), BATCH):
-            find = _run(tree, seeds[at : at + BATCH], minutes, name.partition("_")[0] == "shards")
+            find = _run(tree, seeds[at : at + BATCH], minutes, name.partition("_")[0])
             if find is not None:
                 return find
     return None
@@ -79,8 +79,14 @@ def _link(folder: Path, copy: Path, left_out: set[Path]) -> None:
                 (copy / "__pycache__" / compiled.name).symlink_to(compiled)
 
 
-def _run(tree: Path, seeds: Sequence[int], minutes: float, sharded: bool) -> Find | None:
-    world, call = ("shards", "run(seed)") if sharded else ("world", "run(seed, float(sys.argv[1])).violation")
+SMALL_WORLDS = frozenset({"shards", "processes"})
+"""Modules with a world of their own; a bug for one of them begins with its name."""
+
+
+def _run(tree: Path, seeds: Sequence[int], minutes: float, kind: str) -> Find | None:
+    world, call = "world", "run(seed, float(sys.argv[1])).violation"
+    if kind in SMALL_WORLDS:
+        world, call = kind, "run(seed)"
     script = (
         f"import sys\nfrom sim.{world} import run\n"
         "for seed in map(int, sys.argv[2:]):\n"

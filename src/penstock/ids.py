@@ -8,6 +8,7 @@ offsets, which is why finding a message by its id is a binary search and needs n
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import NewType
 
 from penstock import limits
@@ -23,6 +24,9 @@ _SEGMENT = re.compile(limits.NAME_PATTERN)
 _GROUP = re.compile(limits.GROUP_PATTERN)
 _SCHEDULE = re.compile(limits.SCHEDULE_NAME_PATTERN)
 _MEMBER = re.compile(limits.MEMBER_PATTERN)
+_SEGMENT_RULE = "1 to 64 letters, digits, '-', '_' or '.', beginning with a letter or digit"
+_GROUP_RULE = "1 to 128 letters, digits, '.', '_', ':' or '-', starting with a letter or digit"
+_SCHEDULE_RULE = "1 to 128 letters, digits, '.', '_' or '-', starting with a letter or digit"
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _PAIRS_ASCII = [pair.encode() for pair in _PAIRS]
@@ -44,8 +48,7 @@ def parse_queue(text: str) -> QueuePath:
             return QueuePath(f"{segments[0]}/default/{segments[1]}")
         return QueuePath(text)
     raise InvalidRequest(
-        f"queue {str(text)[:200]!r} is not a queue path: one to three segments joined by '/', each of 1 to "
-        "64 letters, digits, '-', '_' or '.', beginning with a letter or digit",
+        f"queue {str(text)[:200]!r} is not a queue path: one to three segments joined by '/', each of {_SEGMENT_RULE}",
         details={"field": "queue"},
     )
 
@@ -57,59 +60,22 @@ def parse_scope(text: str) -> str:
         return text
     raise InvalidRequest(
         f"scope {text[:200]!r} is not a scope: a namespace, or a namespace and a task joined by '/', each of "
-        "1 to 64 letters, digits, '-', '_' or '.', beginning with a letter or digit",
+        f"{_SEGMENT_RULE}",
         details={"field": "scope"},
     )
 
 
-def check_namespace(text: str | None) -> str:
-    if text is None or not _SEGMENT.fullmatch(text):
-        raise InvalidRequest(
-            f"namespace {str(text)[:200]!r} is not a namespace: 1 to 64 letters, digits, '-', '_' or '.', beginning "
-            "with a letter or digit",
-            details={"field": "namespace"},
-        )
+def _check_name(pattern: re.Pattern[str], rule: str, noun: str, kind: str, text: str) -> str:
+    if not pattern.fullmatch(text):
+        raise InvalidRequest(f"{noun} {text[:200]!r} is not {kind}: {rule}", details={"field": noun})
     return text
 
 
-def check_group(text: str) -> str:
-    if not _GROUP.fullmatch(text):
-        raise InvalidRequest(
-            f"group {text[:200]!r} is not a group name: 1 to 128 letters, digits, '.', '_', ':' or '-', "
-            "starting with a letter or digit",
-            details={"field": "group"},
-        )
-    return text
-
-
-def check_client_id(text: str) -> str:
-    if not _GROUP.fullmatch(text):
-        raise InvalidRequest(
-            f"client_id {text[:200]!r} is not a name for a reader: 1 to 128 letters, digits, '.', '_', ':' or '-', "
-            "starting with a letter or digit",
-            details={"field": "client_id"},
-        )
-    return text
-
-
-def check_schedule(text: str) -> str:
-    if not _SCHEDULE.fullmatch(text):
-        raise InvalidRequest(
-            f"schedule {text[:200]!r} is not a name for one: 1 to 128 letters, digits, '.', '_' or '-', "
-            "starting with a letter or digit",
-            details={"field": "name"},
-        )
-    return text
-
-
-def check_member(text: str) -> str:
-    if not _MEMBER.fullmatch(text):
-        raise InvalidRequest(
-            f"member {text[:200]!r} is not a name for a member: 1 to 128 letters, digits, '.', '_', ':' or '-', "
-            "starting with a letter or digit",
-            details={"field": "member"},
-        )
-    return text
+check_namespace = partial(_check_name, _SEGMENT, _SEGMENT_RULE, "namespace", "a namespace")
+check_group = partial(_check_name, _GROUP, _GROUP_RULE, "group", "a group name")
+check_client_id = partial(_check_name, _GROUP, _GROUP_RULE, "client_id", "a name for a reader")
+check_member = partial(_check_name, _MEMBER, _GROUP_RULE, "member", "a name for a member")
+check_schedule = partial(_check_name, _SCHEDULE, _SCHEDULE_RULE, "name", "a name for a schedule")
 
 
 def ulid_text(value: int) -> str:

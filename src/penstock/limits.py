@@ -186,9 +186,11 @@ PASSWORD_CHECKS_WAITING_MAX = 16
 SESSION_S_MAX = 12 * 3_600
 SESSION_IDLE_S_MAX = 3_600
 """A login ends after so long, and after so long without a request."""
+DEVICE_TOKEN_S = 90 * 86_400
 SESSIONS_MAX = 10_000
 TICKET_MS = 30_000
-TICKETS_MAX = 10_000
+TICKETS_MAX = 100_000
+TICKETS_EACH_MAX = 1_000
 """One-use tickets of WebSockets that are not used yet; the oldest are forgotten."""
 FAILURES_PER_MINUTE = 10
 """Wrong credentials of one address; then each failure is answered 429, for a time that doubles."""

@@ -34,6 +34,7 @@ VIEWS = {
     "new group": (f"{ORDERS}/groups", "Starts at"),
     "confirmation": (f"{ORDERS}/delete", "Type shop/orders to confirm"),
     "message": ("{dead}", "Given up and among the dead letters"),
+    "timeline": ("{dead}/timeline", "Dead lettered"),
     "edited letter": ("{dead}/edit", "Publish and delete the letter"),
     "scheduled message": ("{scheduled}", "Scheduled: due in"),
     "scheduled messages": ("/ui/q/email/default/reminders/scheduled", "Reschedule or cancel"),
@@ -146,7 +147,25 @@ def test_pages_work_without_scripts(pages):
     follow(page, "nav >> text=Messages")
     page.click("details.message >> nth=0")
     follow(page, "text=Timeline and reasons")
+    follow(page, "text=Search the journal")
     assert "Published" in page.inner_text(".timeline")
+    page.close()
+
+
+def test_page_of_a_message_is_there_before_its_timeline(pages):
+    page = pages.browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    held = []
+    page.route("**/timeline", lambda route: held.append(route))
+    page.goto(pages.url("{dead}"))
+    page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+    assert "Given up" in page.inner_text("#why") and not page.locator(".timeline").count()
+    page.wait_for_function("document.querySelector('#timeline[hx-get]')")
+    held[0].continue_()
+    page.wait_for_selector("li.dead_lettered:has-text('attempt 1')")
+    times = page.locator(".timeline li .nowrap > :first-child").all_inner_texts()
+    assert times == sorted(times) and len(times) == 3
+    assert page.locator("#timeline").count() == 1
     page.close()
 
 

@@ -17,7 +17,7 @@ import pytest
 from http_server import running
 
 import penstock.sync
-from penstock import Client, Conflict, client
+from penstock import Assigned, Client, Conflict, client
 
 DOCS = Path(__file__).parents[2] / "docs"
 SHOWN_ADDRESS = "http://127.0.0.1:7400"
@@ -125,6 +125,26 @@ def test_the_guide_to_the_sdk(tmp_path, loops_that_end, monkeypatch):
 
     with running(tmp_path / "data") as server:
         asyncio.run(main(server))
+
+
+@pytest.mark.parametrize("page", ["groups.md", "orders.md", "schedules.md", "cloudevents.md"])
+def test_the_other_guides(page, tmp_path, loops_that_end):
+    printed: list[object] = []
+
+    async def main(server):
+        async with Client(server.url) as client:
+            orders = client.queue("orders")
+            await orders.publish({"order": 1}, headers={"ce-type": "order.placed"})
+            for line, code in blocks(page):
+                namespace = {"client": client, "orders": orders, "job": 1, "print": lambda *many: printed.append(many)}
+                namespace |= {"Client": Client, "Assigned": Assigned}
+                await execute(page, line, code.replace(SHOWN_ADDRESS, server.url), namespace)
+                if "consumer" in namespace:
+                    await namespace["consumer"].aclose()
+
+    with running(tmp_path / "data") as server:
+        asyncio.run(main(server))
+    assert printed == ([("order.placed", {"order": 1})] if page == "cloudevents.md" else [])
 
 
 def test_the_guide_to_reading_the_log_sees_all_partitions(tmp_path, loops_that_end):

@@ -139,7 +139,9 @@ def test_queues_are_purged_and_deleted_after_typing_their_name(penstock, server)
     asked = penstock("queues", "purge", "doomed", input=b"yes\n", code=1)
     assert "Empty doomed, with 2 messages and 0 dead letters? This cannot be undone." in asked
     assert "Type doomed to confirm, or use --yes" in asked and "nothing was changed" in asked
-    assert "--yes" in penstock("queues", "purge", "doomed", input=b"", code=1)
+    assert "nothing was changed; where there is no terminal, --yes confirms" in penstock(
+        "queues", "purge", "doomed", input=b"", code=1
+    )
     assert json.loads(penstock("queues", "doomed", "-o", "json"))["depth"] == 2
     assert json.loads(penstock("queues", "purge", "doomed", "-o", "json", input=b"doomed\n"))["purged"] is True
     assert json.loads(penstock("queues", "doomed", "-o", "json"))["depth"] == 0
@@ -239,6 +241,7 @@ def test_first_group_of_a_queue_is_not_created_behind_messages_without_a_questio
     create = ("groups", "create", "unread", "audit", "--start", "latest")
     asked = penstock(*create, input=b"n\n", code=1)
     assert "unread has no group yet, and 3 messages: those that audit skips will be removed" in asked
+    assert "--yes confirms" in penstock(*create, input=b"", code=1)
     assert penstock("groups", "unread") == "no groups\n"
     penstock("groups", "create", "unread", "all")
     penstock(*create)  # a second group skips messages, and removes none

@@ -147,6 +147,64 @@ def test_wrong_passwords_are_slowed_down_per_account(tmp_path):
         assert server.ask("GET", "/v1/queues", x_api_key=server.key).status == 200, "keys are not affected"
 
 
+# -- behind a proxy -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def proxied(tmp_path_factory) -> Iterator[Server]:
+    """A server that trusts the addresses that this test comes from, as those of a proxy."""
+    data = tmp_path_factory.mktemp("proxied") / "data"
+    with running(data, "--auth", "keys", "--trusted-proxy", "127.0.0.0/8") as server:
+        server.key = (data / "bootstrap.key").read_text().strip()
+        users(server, "add", "ada@example.com", "--role", "admin", typed=PASSWORD)
+        yield server
+
+
+def test_clients_of_a_proxy_do_not_lock_each_other_out(proxied):
+    """Logins, and keys of which many are wrong."""
+    for _ in range(limits.FAILURES_PER_MINUTE + 2):
+        log_in(proxied, "nobody@example.com", "wrong", x_forwarded_for="203.0.113.9, 192.0.2.1")
+    assert log_in(proxied, "ada@example.com", x_forwarded_for="192.0.2.1").status == 429
+    assert log_in(proxied, "ada@example.com", x_forwarded_for="192.0.2.1, 192.0.2.2").status == 201
+    assert log_in(proxied, "ada@example.com", forwarded="for=192.0.2.2;proto=https").status == 201
+    wrong = [
+        proxied.ask("GET", "/v1/queues", x_api_key="psk_wrong", x_forwarded_for="192.0.2.3").status
+        for _ in range(limits.FAILURES_PER_MINUTE + 1)
+    ]
+    assert wrong[-1] == 429
+    assert proxied.ask("GET", "/v1/queues", x_api_key="psk_wrong", x_forwarded_for="192.0.2.4").status == 401
+
+
+def test_the_audit_trail_names_the_client_behind_the_proxy(proxied):
+    log_in(proxied, "ada@example.com", x_forwarded_for="198.51.100.7, 198.51.100.8")
+    entries = proxied.ask("GET", "/v1/audit?limit=100", x_api_key=proxied.key).json["entries"]
+    assert "198.51.100.8" in [entry["address"] for entry in entries]
+    assert "198.51.100.7" not in [entry["address"] for entry in entries]
+
+
+def test_forwarded_addresses_of_others_are_ignored(tmp_path):
+    with running(tmp_path / "data", "--auth", "keys", "--trusted-proxy", "10.0.0.0/8") as server:
+        answers = [
+            server.ask("GET", "/v1/queues", x_api_key="psk_wrong", x_forwarded_for=f"192.0.2.{number}").status
+            for number in range(limits.FAILURES_PER_MINUTE + 1)
+        ]
+        assert answers == [401] * limits.FAILURES_PER_MINUTE + [429]
+
+
+@pytest.mark.parametrize("headers", [{"x_forwarded_proto": "https"}, {"forwarded": "for=192.0.2.9;proto=https"}])
+def test_cookies_are_secure_behind_a_proxy_that_has_tls(proxied, headers):
+    """Also those that the login page sets."""
+    form = f"email=ada%40example.com&password={PASSWORD.replace(' ', '+')}"
+    by_page = proxied.ask(
+        "POST", "/ui/login", form.encode(), content_type="application/x-www-form-urlencoded", **headers
+    )
+    by_api = log_in(proxied, "ada@example.com", **headers)
+    assert by_page.status == 303 and by_api.status == 201
+    for answer in (by_page, by_api):
+        cookies = answer.headers.get_all("set-cookie")
+        assert len(cookies) == 2 and all(cookie.endswith("; Secure") for cookie in cookies), cookies
+
+
 # -- the dashboard ------------------------------------------------------------------------------------------------
 
 

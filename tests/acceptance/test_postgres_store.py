@@ -49,6 +49,23 @@ def test_a_killed_broker_on_postgres_loses_nothing(postgres, tmp_path):
         server.kill()
 
 
+def test_a_broker_that_was_taken_over_ends_with_its_own_code(postgres, tmp_path):
+    url = postgres.url()
+    former, owner = Server(tmp_path / "former", "--store", url), None
+    try:
+        publish(former, "a")
+        owner = Server(tmp_path / "owner", "--store", url)
+        answer = former.ask("POST", "/v1/publish", {"queue": "orders", "messages": [{"payload": "zombie"}]})
+        assert answer.status == 503
+        assert former.wait() == 75
+        assert drain(owner) == ["a"]
+        assert owner.terminate() == 0
+    finally:
+        for server in (former, owner):
+            if server is not None:
+                server.kill()
+
+
 def test_a_long_poll_is_answered_by_a_publish(postgres, tmp_path):
     server = Server(tmp_path / "data", "--store", postgres.url())
     try:

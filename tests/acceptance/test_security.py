@@ -190,18 +190,30 @@ def test_ticket_opens_one_websocket(guarded):
 
 def test_websocket_is_renewed_with_a_newer_token_of_the_same_subject(guarded):
     now = int(time.time())
-    short = tokens.signed(iat=now - 60, exp=now + 4)
+    scope = "consume:shop/renewed publish:shop/*"
+    short = tokens.signed(iat=now - 60, exp=now + 4, scope=scope)
     with web_socket(guarded, authorization=f"Bearer {short}") as opened:
-        others = (tokens.signed(sub="another"), tokens.signed(scope="publish:shop/*"), tokens.signed(tokens.STRANGER))
+        others = (
+            tokens.signed(sub="another", scope=scope),
+            tokens.signed(scope="publish:shop/*"),
+            tokens.signed(tokens.STRANGER),
+        )
         for refused in (*others, guarded.key):
             opened.send(json.dumps({"type": "renew", "id": 1, "credential": refused}))
             assert json.loads(opened.recv())["error"]["code"] in ("forbidden", "unauthenticated", "rate_limited")
-        opened.send(json.dumps({"type": "renew", "id": 2, "credential": tokens.signed(exp=now + 200)}))
+        opened.send(json.dumps({"type": "renew", "id": 2, "credential": tokens.signed(exp=now + 200, scope=scope)}))
         renewed = json.loads(opened.recv())
         assert renewed["type"] == "renewed" and renewed["expires_at_ms"] == (now + 200) * 1000
+        # A call that waits goes on with the connection.
+        assert status(guarded, guarded.key, "PUT", "/v1/queues/shop/renewed", {}) in (200, 201)
+        body = {"queue": "shop/renewed", "wait_ms": 60_000}
+        opened.send(json.dumps({"type": "call", "id": 3, "path": "/v1/lease", "body": body}))
         guarded.wait_until(lambda: time.time() > now + 6, timeout=20)
-        opened.send(json.dumps({"type": "ping", "id": 3}))
+        opened.send(json.dumps({"type": "ping", "id": 4}))
         assert json.loads(opened.recv())["type"] == "pong"
+        assert status(guarded, guarded.key, "POST", "/v1/publish", message("shop/renewed")) == 201
+        leased = json.loads(opened.recv())
+        assert (leased["id"], leased["status"]) == (3, 200), leased
     ending = tokens.signed(iat=now - 60, exp=int(time.time()) + 2)
     with web_socket(guarded, authorization=f"Bearer {ending}") as opened:
         with pytest.raises(ConnectionClosed) as closed:

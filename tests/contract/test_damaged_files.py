@@ -208,6 +208,50 @@ def test_a_damaged_message_is_listed_and_can_be_redriven_after_its_file_is_resto
     asyncio.run(run())
 
 
+def test_lists_and_searches_pass_over_damaged_messages(tmp_path):
+    root = tmp_path / "data"
+    filler = b"x" * 1500
+    queues = ("now", "later")
+
+    async def fill() -> None:
+        async with store(root) as box:
+            for number in range(12):
+                for name in queues:
+                    options = {"key": [b"k%d" % (number % 3)], "id": [b"%s-%d" % (name.encode(), number)]}
+                    options |= {"delay_ms": [3_600_000]} if name == "later" else {}
+                    await box.publish(name, b"%s %03d " % (name.encode(), number) + filler, **options)
+            for _ in range(30):
+                await box.publish("filler", filler)
+            await box.host.upkeep.round()
+
+    async def look() -> None:
+        async with store(root) as box:
+            broker = box.broker
+            now, later = map(parse_queue, queues)
+            page = await broker.scheduled.page(later, limit=50)
+            assert [message.offset for message in page.messages] == list(range(12))
+            assert [message.key for message in page.messages] == [
+                None if number == 7 else f"k{number % 3}" for number in range(12)
+            ]
+            following = await broker.scheduled.page(later, limit=4, after=(0, 5))
+            assert [message.offset for message in following.messages] == [6, 7, 8, 9] and following.next == "0:9"
+            shown = [run.offset + row for run in await broker.log.peek(now, max=20) for row in range(run.count)]
+            assert shown == [number for number in range(12) if number != 7]
+            for queue in (now, later):
+                cancelled, results = await broker.scheduled.cancel(queue, key="k1")
+                assert cancelled == 3 and {result.status for result in results} == {"cancelled"}
+                moved, _ = await broker.scheduled.reschedule(queue, key="k2", delay_ms=1_000)
+                assert moved == 4
+
+    asyncio.run(fill())
+    for path in [file for file in (root / "shard-0").rglob("*") if file.is_file()]:
+        data = path.read_bytes()
+        for name in queues:
+            data = data.replace(b"%s 007 xxx" % name.encode(), b"%s 007 xyx" % name.encode())
+        path.write_bytes(data)
+    asyncio.run(look())
+
+
 def test_upkeep_copies_damaged_messages_with_their_damage(template, tmp_path):
     """Otherwise the journal could never be trimmed behind them."""
     root = tmp_path / "data"
@@ -239,6 +283,25 @@ def test_inspect_notices_what_is_missing(template, tmp_path, kind):
     path = path_of(root, kind)
     path.unlink()
     assert dump(str(root), said.append) >= 1
+
+
+def test_inspect_of_a_running_server_is_not_disturbed_by_files_that_come_and_go(template, tmp_path, monkeypatch):
+    root = tmp_path / "data"
+    shutil.copytree(template, root)
+    (root / "node").write_text("01JP0000000000000000000000\n")
+    dropped = path_of(root, "segment").with_name("segment-000000000999")
+    shutil.copy(path_of(root, "segment"), dropped)
+    looks = iter([[f"{root}: a segment of the snapshot before"], FileNotFoundError(), []])
+
+    def missing_meanwhile(shard):
+        (shard / "blobs" / "segment-000000001000").touch()  # the next snapshot has come
+        found = next(looks)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr("penstock.journal.dump.missing_in", missing_meanwhile)
+    assert dump(str(root), lambda _: dropped.unlink(missing_ok=True)) == 0
 
 
 @pytest.mark.parametrize("name", ["node", "shards", "shard-0/term"])

@@ -1,8 +1,9 @@
 """Erasing by destroying data keys: the messages of a namespace, of a queue, or those with one message key.
 
 After the call no file of the store has a copy that can be read: journals, segments and snapshots have ciphertext, and
-the key is gone. The messages end at the same time: those that wait are cancelled, dead letters are removed. A message
-that a consumer holds was delivered before, and can still be acked; it is never delivered again.
+the key is gone. Messages that were stored before the encryption was turned on are rewritten first. The messages end at
+the same time: those that wait are cancelled, dead letters are removed. A message that a consumer holds was delivered
+before, and can still be acked; it is never delivered again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from penstock import limits
 from penstock.broker.confirm import Confirmations
@@ -23,9 +24,12 @@ from penstock.encryption.master_keys import MasterKeys
 from penstock.encryption.shard_encryption import ShardEncryption
 from penstock.errors import Conflict, DiskFull, InvalidRequest, Unavailable
 from penstock.journal.port import EngineError, OutOfSpace
-from penstock.runtime.stored import DamagedMessages
+from penstock.runtime.snapshots import ShardReloaded
 from penstock.runtime.view import ShardView
 from penstock.wire.encryption import EncryptionReply, ErasedReply
+
+Rewrite: TypeAlias = Callable[[Callable[[str], bool]], Awaitable[tuple[bool, str]]]
+"""`Upkeep.rewrite`"""
 
 
 class _Found(NamedTuple):
@@ -40,8 +44,11 @@ class _Found(NamedTuple):
 class Erasure:
     """The encryption of one shard, as its operators use it."""
 
-    def __init__(self, view: ShardView, submit: Submit, confirmations: Confirmations):
+    def __init__(self, view: ShardView, submit: Submit, confirmations: Confirmations, rewrite: Rewrite):
         self._view = view
+        self._rewrite = rewrite
+        self._rewritten: set[int] = set()
+        """Queues without plaintext in the store: there will be none."""
         self._submit = submit
         self._confirmations = confirmations
         self.read_masters: Callable[[], MasterKeys] | None = None
@@ -80,6 +87,8 @@ class Erasure:
             {"queues": len(queues), "messages": messages, "dead_letters": letters},
             target if keys is None else f"{len(keys)} message keys of {target}",
         )  # fmt: skip
+        if await self._rewrite_plaintext(target, queues):
+            found = [await self._find(queue, subjects) for queue in queues]
         pending = []
 
         def settle() -> None:
@@ -102,6 +111,43 @@ class Erasure:
         for queue in queues:
             await self._delete_letters(queue)
         return ErasedReply(target, len(queues), messages, letters, encryption.generation)
+
+    async def _rewrite_plaintext(self, target: str, queues: Sequence[Queue]) -> bool:
+        """Encrypt what is stored in plaintext. Returns whether there was some; raises Conflict if it cannot be removed.
+
+        Once for each queue in the life of a process: what comes later is encrypted. What queues of a namespace left
+        that were deleted is searched each time."""
+        namespace = target.removesuffix("/*")
+        if namespace == target and queues[0].number in self._rewritten:
+            return False
+        try:
+            copied, left = await self._rewrite(
+                lambda path: path == target if namespace == target else namespace_of(path) == namespace
+            )
+        except ShardReloaded:
+            raise Unavailable("the shard was read again; repeat the call", retry_after_ms=1_000) from None
+        except OutOfSpace as error:
+            raise DiskFull(
+                f"there is no room to encrypt the messages of {target} that are stored in plaintext, and nothing was "
+                f"erased: {error}",
+                retry_after_ms=5_000,
+            ) from None
+        except (EngineError, OSError) as error:
+            raise Unavailable(f"the store cannot be searched for plaintext: {error}", retry_after_ms=1_000) from None
+        if left:
+            holds = [hold.name for hold in self._view.holds().values() if hold.index and not hold.lost_at]
+            advice = (
+                f"`penstock holds remove {holds[0]}`, or wait until its archive has copied the journal"
+                if holds
+                else "purge the queue and delete its dead letters, among which are damaged ones"
+            )
+            raise Conflict(
+                f"nothing was erased: messages of {target} from before the encryption was turned on are stored in "
+                f"plaintext and cannot be rewritten now ({left}); {advice}, then repeat the call",
+                details={"queue": target, "holds": holds},
+            )
+        self._rewritten.update(queue.number for queue in queues)
+        return copied
 
     async def _delete_letters(self, queue: Queue) -> None:
         """Delete the dead letters whose messages were erased, by this call or by one that was not finished."""
@@ -151,14 +197,11 @@ class Erasure:
         found: list[int] = []
         partition = queue.partitions[number]
         first = min((*partition.dead.offsets(), partition.start))  # dead letters may be all that is left of the log
-        try:
-            for match in self._view.log.keys.find(queue.number, number, subject, first):
-                if match is None:
-                    await self._view.give_way()
-                else:
-                    found.append(match[1])
-        except DamagedMessages:
-            pass  # those behind the damage are dropped when they are to be delivered
+        for match in self._view.log.keys.find(queue.number, number, subject, first):
+            if match is None:
+                await self._view.give_way()
+            else:
+                found.append(match[1])
         return found
 
 

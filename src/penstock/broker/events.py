@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,6 +22,7 @@ from penstock.ids import QueuePath, ulid_text
 from penstock.journal.codec import PublishedMeta, decode_meta
 from penstock.runtime.events import EventLog, EventRecord
 from penstock.runtime.history import MessageHistory
+from penstock.runtime.pace import Slices
 from penstock.runtime.stored import when_at_hand
 from penstock.runtime.view import ShardView
 from penstock.wire.events import (
@@ -40,6 +42,9 @@ from penstock.wire.events import (
 
 LOOKED_MAX = 100_000
 """Records that one call looks at, found or not; the answer then says where to go on."""
+
+SEARCH_COST = 5
+QUEUES_OF_MAX = 10
 
 
 class Bulk(NamedTuple):
@@ -71,6 +76,18 @@ class Events:
             "complete": found.complete,
             "events": msgspec.to_builtins(found.events),
         }
+
+    async def queues_of(self, id: str) -> list[str]:
+        """The queue that stores the message with this id, or the first few that know it as the id of their client."""
+        slices, found = Slices(self._view.give_way), []
+        for queue in list(self._view.queues()):
+            handle = await when_at_hand(partial(find_message, self._view.log, queue, id))
+            if handle is not None and handle.offset is not None:
+                found.append(queue.path)
+                if len(found) == QUEUES_OF_MAX or not handle.client_id:
+                    break
+            await slices.spend(SEARCH_COST * len(queue.partitions))
+        return found
 
     async def read(self, query: EventsQuery, path: QueuePath | None = None) -> EventsReply:
         """Event by event. All events of a record are in one answer."""

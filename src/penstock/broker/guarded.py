@@ -250,6 +250,10 @@ def _paths(principal: Principal, broker: Broker) -> list[str]:
     return [path for path in broker.queues.paths() if principal.may_see(path)]
 
 
+async def _queues_of(principal: Principal, broker: Broker, id: str) -> list[str]:
+    return [path for path in await broker.events.queues_of(id) if principal.may("peek", path)]
+
+
 async def _overview(principal: Principal, broker: Broker, prefix: str = "") -> list[Any]:
     return [row for row in await broker.stats.rows(prefix) if principal.may_see(row.queue)]
 
@@ -280,6 +284,7 @@ def _as_principal(room: str, method: str) -> View:
 VIEWS: dict[str, View] = {
     "queues.list": _list_queues,
     "queues.paths": _paths,
+    "events.queues_of": _queues_of,
     "stats.rows": _overview,
     "schedules.list": _list_schedules,
     "webhooks.list": _list_webhooks,

@@ -16,7 +16,7 @@ from penstock import limits
 from penstock.batch import layout
 from penstock.core.state.leases import Lease
 from penstock.errors import Conflict, InvalidRequest
-from penstock.ids import QueuePath, receipt_prefix, ulid_value
+from penstock.ids import QueuePath, parse_receipt_prefix, receipt_prefix, ulid_value
 from penstock.runtime.stored import when_at_hand
 from penstock.runtime.view import ShardView
 
@@ -51,6 +51,15 @@ class InFlight:
         found = self._view.find_queue(queue)
         partitions = found.partitions if found is not None else ()
         return sum(progress.leased.count for each in partitions for progress in each.progress.values())
+
+    def held(self, prefixes: Sequence[str]) -> list[int]:
+        """How many messages the lease of each prefix of receipts holds now; 0 for a lease that has ended."""
+        return [self._view.held_by(*prefix) for prefix in map(self._lease_of, prefixes)]
+
+    def _lease_of(self, prefix: str) -> tuple[int, int]:
+        """Number and nonce; those of no lease for a prefix of another shard."""
+        parsed = parse_receipt_prefix(prefix[:-1])
+        return (0, 0) if parsed is None or parsed[0] != self._shard else parsed[1:]
 
     async def receipts(
         self, ids: Sequence[str], *, queue: QueuePath | None = None, group: str | None = None, consumer: str = ""

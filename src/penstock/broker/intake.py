@@ -16,7 +16,7 @@ from penstock.broker.types import ProducerSeq, PublishPart, Submit
 from penstock.core import commands
 from penstock.core.config import QueueConfig
 from penstock.core.order.lanes import LANES, NORMAL
-from penstock.errors import InvalidRequest, QueueFull, TooLarge
+from penstock.errors import InvalidRequest, QueueFull, TooLarge, Unavailable
 from penstock.ids import QueuePath
 from penstock.runtime.view import ShardView, queue_not_found
 
@@ -130,6 +130,9 @@ class Intake:
         """The settings with which the queue would be created."""
         if not self._auto_create:
             raise queue_not_found(path)
+        if not self._view.is_home(path):
+            # It lived here when the call was routed. Created here, it would be a second queue of its path.
+            raise Unavailable(f"queue {path} was deleted meanwhile; try again", retry_after_ms=100)
         return self._view.config(create_as or {})
 
 

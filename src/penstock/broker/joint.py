@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
+from penstock.broker.types import LeaseReply
+from penstock.errors import PenstockError
 from penstock.pending import PendingReply, value_of
+from penstock.wire.delivery import Settled
 
 T = TypeVar("T")
 
@@ -67,6 +70,22 @@ def joint_reply(work: Callable[[Joint], Coroutine[Any, Any, T]]) -> PendingReply
     reply.on_cancel, reply.on_withdraw = cancel, joint.withdraw
     task.add_done_callback(done)
     return reply
+
+
+def lease_after(
+    ack: Callable[[], PendingReply[Sequence[Settled]]], lease: Callable[[], PendingReply[LeaseReply]]
+) -> PendingReply[LeaseReply]:
+    """The lease with the results of the acks before it. A refused lease still replies with them: repeated acks would
+    be stale."""
+
+    async def run(joint: Joint) -> LeaseReply:
+        results = await ack()
+        try:
+            return (await joint.hold(lease()))._replace(results=results)
+        except PenstockError:
+            return LeaseReply([], results)
+
+    return joint_reply(run)
 
 
 def merged(parts: Iterable[Any], merge: Callable[[list[Any]], T]) -> T | Coroutine[Any, Any, T]:

@@ -24,6 +24,8 @@ from penstock.security.scopes import VERBS, Scope, not_covered, parse_scope_text
 from penstock.wire.keys import KeyReply, KeyRequest, KeyRevokedReply, KeysReply
 
 _NAME = re.compile(limits.KEY_NAME_PATTERN)
+_CERTIFICATE_NAME = re.compile(r"(?i:.*://.*|urn:.*|[a-z0-9_-]+(\.[a-z0-9_-]+)+)")
+"""URI and DNS names. A certificate with such a name acts as the keys of that name."""
 
 
 class Keys:
@@ -65,6 +67,8 @@ class Keys:
         if expires_at and expires_at <= self._view.now_ms():
             raise InvalidRequest("expires_at_ms is in the past", details={"field": "expires_at_ms"})
         _check_covered(scopes, by)
+        if by is not None and _CERTIFICATE_NAME.fullmatch(asked.name):
+            _check_certificates(asked.name, by)
         key = ApiKey.new(randbits=self._entropy)
         command = commands.CreateKey(
             key.id, asked.name, [str(scope) for scope in scopes], table.hash(key.text.reveal()), expires_at, rate,
@@ -104,8 +108,10 @@ class Keys:
         return True
 
     def certificate_entries(self, names: Sequence[str]) -> list[tuple[StoredKey, tuple[Scope, ...]]]:
-        """The keys whose name is one of these names of a client certificate."""
-        ids = sorted({id for name in names for id in self._named.get(name, ())})
+        """The keys whose name is one of these names of a client certificate. A name of another form, which any
+        administrator of keys may use, is no identity."""
+        wanted = {name for name in names if _CERTIFICATE_NAME.fullmatch(name)}
+        ids = sorted({id for name in wanted for id in self._named.get(name, ())})
         return [(self._followed[id], _scopes_of(self._followed[id])) for id in ids]
 
     def list(self, by: Principal | None = None) -> KeysReply:
@@ -172,6 +178,17 @@ def _sees(by: Principal | None, key: StoredKey) -> bool:
         return True
     held = [scope for scope in by.scopes if scope.verb == "key.admin"]
     return all(any(each.covers_queues(scope) for each in held) for scope in _scopes_of(key))
+
+
+def _check_certificates(name: str, by: Principal) -> None:
+    """Raises Forbidden: certificates are of the whole server, so a tenant must not give scopes to those of another."""
+    try:
+        by.demand_everywhere("key.admin")
+    except Forbidden:
+        raise Forbidden(
+            f"a client certificate can have the name {name}; only key.admin:* makes keys of URI and DNS names",
+            details={"field": "name", "scope": "key.admin:*"},
+        ) from None
 
 
 def _check_covered(wanted: Sequence[Scope], by: Principal | None) -> None:

@@ -16,7 +16,7 @@ from penstock.core.preview import Newcomer, next_runs
 from penstock.core.state import Queue
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.ids import QueuePath
-from penstock.runtime.stored import when_at_hand
+from penstock.runtime.stored import DamagedMessages, when_at_hand
 from penstock.runtime.view import ShardView, queue_not_found
 from penstock.runtime.watchers import Changed
 from penstock.wire.holds import ExtentReply, PartitionExtent
@@ -126,7 +126,7 @@ class LogReads:
         for number, first, stop in upcoming:
             stop = min(stop, first + max, self._readers.stored_end(found, number))
             if first < stop:
-                runs += await when_at_hand(partial(self._runs, found, number, first, stop, RangeSet()))
+                runs += await when_at_hand(partial(self._healthy_runs, found, number, first, stop))
                 max -= stop - first
             if max <= 0:
                 break
@@ -150,6 +150,18 @@ class LogReads:
                 raise queue_not_found(found.path)
             places = islice(newcomer.upcoming(self._view.advance()), max)
             return [(number, offset, offset + 1) for number, offset in places]
+
+    def _healthy_runs(self, queue: Queue, partition: int, first: int, stop: int) -> list[DeliveredRun]:
+        """Without damaged messages, which a lease sets aside as dead letters."""
+        try:
+            return self._runs(queue, partition, first, stop, RangeSet())
+        except DamagedMessages:
+            damaged = list(self._view.log.damaged(queue.number, partition, first, stop))
+        runs = []
+        for begin, end, _ in [*damaged, (stop, stop, "")]:
+            runs += self._runs(queue, partition, first, begin, RangeSet())
+            first = end
+        return runs
 
     def _runs(self, queue: Queue, partition: int, first: int, stop: int, hidden: RangeSet) -> list[DeliveredRun]:
         runs = []

@@ -79,11 +79,11 @@ def _read_series(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return {"step_ms": parts[0]["step_ms"], "at_ms": times, "series": series}
 
 
-def _recent_series(parts: list[list[int]]) -> list[int]:
+def summed(parts: list[list[int]]) -> list[int]:
     return [sum(values) for values in zip(*parts, strict=True)]
 
 
-SERIES: dict[str, Callable[[list[Any]], Any]] = {"series.read": _read_series, "series.recent": _recent_series}
+SERIES: dict[str, Callable[[list[Any]], Any]] = {"series.read": _read_series, "series.recent": summed}
 
 
 # -- holds --------------------------------------------------------------------------------------------------------

@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock import limits
-from penstock.broker.outstanding import OutstandingLeases
-from penstock.broker.types import DeliveredRun, LeaseReply, PublishPart, TransactReply
+from penstock.broker.joint import lease_after
+from penstock.broker.types import DeliveredRun, LeaseReply, PublishPart
 from penstock.pending import PendingReply
 from penstock.security.principal import Principal
 from penstock.security.quotas import Quotas, WrittenAmount, principal_name
-from penstock.wire.delivery import Settled
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
@@ -31,25 +30,37 @@ WRITES = frozenset(
 )  # fmt: skip
 """Methods that change a queue, which is their first argument."""
 LEASES = frozenset({"messages.lease", "messages.lease_scope"})
-SETTLES = frozenset({"messages.ack", "messages.nack", "messages.reject", "messages.release", "messages.extend"})
 
 
 class HeldMessages:
-    """The messages in flight of each principal, and the room that its waiting leases may fill."""
+    """The messages in flight of each principal, and the room that its waiting leases may fill.
 
-    def __init__(self) -> None:
-        self._leases: dict[str, OutstandingLeases] = {}
+    `count_held` tells how many messages leases hold now, by the prefix of their receipts. It is asked where the sum of
+    what was leased reaches the limit: whatever ended a delivery since then, it is in flight no more.
+    """
+
+    def __init__(self, count_held: Callable[[Sequence[str]], Sequence[int]]) -> None:
+        self._count_held = count_held
+        self._leases: dict[str, dict[str, int]] = {}
+        """Principal -> prefix of receipts -> the messages that this lease had when it was looked at last."""
+        self._look_above = limits.ADDRESSES_TRACKED_MAX
+        """With more principals than this, those that hold nothing any more are forgotten."""
         self._promised: dict[str, dict[PendingReply[LeaseReply], int]] = {}
-        self._forget_above = limits.ADDRESSES_TRACKED_MAX
-        """With more names than this, those whose leases have expired are forgotten."""
 
-    def of(self, name: str, now_ms: int) -> int:
-        leases = self._leases.get(name)
-        if leases is not None:
-            leases.drop_expired(now_ms)
-        return (len(leases) if leases is not None else 0) + self._promises(name)
+    def room(self, name: str, most: int, wanted: int) -> int:
+        """How many of the wanted messages there is room for."""
+        promised = self.promised(name)
+        if promised + sum(self._leases.get(name, {}).values()) + wanted > most:
+            self._look_again(name)
+        return min(wanted, most - promised - sum(self._leases.get(name, {}).values()))
 
-    def _promises(self, name: str) -> int:
+    def _look_again(self, name: str) -> None:
+        receipts = list(self._leases.pop(name, {}))
+        held = {receipt: count for receipt, count in zip(receipts, self._count_held(receipts), strict=True) if count}
+        if held:
+            self._leases[name] = held
+
+    def promised(self, name: str) -> int:
         """The room of leases that wait. One that was cancelled has none, at whatever moment that was."""
         waiting = {pending: count for pending, count in self._promised.get(name, {}).items() if not pending.done()}
         if waiting:
@@ -70,33 +81,24 @@ class HeldMessages:
             if not waiting:
                 self._promised.pop(name, None)
 
-    def add(self, name: str, runs: Sequence[DeliveredRun], now_ms: int) -> None:
-        if not runs:
-            return
-        self._leases.setdefault(name, OutstandingLeases()).add(runs, now_ms)
-        if len(self._leases) > self._forget_above:
+    def add(self, name: str, runs: Sequence[DeliveredRun]) -> None:
+        for run in runs:
+            if run.receipt is not None:  # an at-most-once delivery has no receipt
+                leases = self._leases.setdefault(name, {})
+                leases[run.receipt] = leases.get(run.receipt, 0) + run.count
+        if len(self._leases) > self._look_above:
             for each in list(self._leases):
-                self._leases[each].drop_expired(now_ms)
-                if not self._leases[each]:
-                    del self._leases[each]
-            self._forget_above = max(limits.ADDRESSES_TRACKED_MAX, 2 * len(self._leases))
-
-    def settled(self, name: str, results: Sequence[Settled], now_ms: int) -> None:
-        leases = self._leases.get(name)
-        if leases is not None:
-            leases.settle(results, now_ms)
-            if not leases:
-                del self._leases[name]
+                self._look_again(each)
+            self._look_above = max(limits.ADDRESSES_TRACKED_MAX, 2 * len(self._leases))
 
 
 class Metering:
     """The quotas of a server, applied to calls of the facade."""
 
-    def __init__(self, broker: Broker, quotas: Quotas, now_ms: Callable[[], int]):
+    def __init__(self, broker: Broker, quotas: Quotas):
         self._broker = broker
         self._quotas = quotas
-        self._now_ms = now_ms
-        self._held = HeldMessages()
+        self._held = HeldMessages(broker.in_flight.held)
 
     def wrap(self, path: str, method: Method, principal: Principal) -> Method:
         """The method with the limits that concern it, or the method itself."""
@@ -107,8 +109,6 @@ class Metering:
             method = self._writing(method, principal)
         if path in LEASES and (bounds.key_in_flight or bounds.queue_in_flight):
             return self._leasing(path, method, principal)
-        if bounds.key_in_flight and (path in SETTLES or path == "messages.transact"):
-            return self._settling(method, principal)
         return method
 
     def _publishing(self, method: Method, position: int, principal: Principal) -> Method:
@@ -126,47 +126,44 @@ class Metering:
         return call
 
     def _leasing(self, path: str, method: Method, principal: Principal) -> Method:
-        """A lease of at most as many messages as there is room for. While it waits, that room is taken."""
+        """A lease of at most as many messages as there is room for. While it waits, that room is taken.
+
+        Receipts that it acks make room, and are acked also where there is none.
+        """
         name, held = principal_name(principal), self._held
 
         def call(*arguments: Any, **options: Any) -> PendingReply[LeaseReply]:
             queue = "" if path == "messages.lease_scope" else arguments[0]
-            most = self._room(name, queue, options.get("max", 1))
-            pending: PendingReply[LeaseReply] = method(*arguments, **{**options, "max": most})
+            wanted, ack = options.get("max", 1), options.get("ack", ())
+            limit, room = self._room(name, queue, wanted)
+            if ack and room < wanted:
+                without = {name: value for name, value in options.items() if name != "ack"}
+                return lease_after(lambda: self._broker.messages.ack(ack), lambda: call(*arguments, **without))
+            if room <= 0:
+                raise self._quotas.refusal(limit)
+            pending: PendingReply[LeaseReply] = method(*arguments, **{**options, "max": room})
             names = name, f"queue {queue}"
-            held.promise(pending, most, *names)
+            held.promise(pending, room, *names)
 
             def granted(reply: LeaseReply) -> LeaseReply:
                 held.end_promise(pending, *names)
                 if self._quotas.bounds.key_in_flight:
-                    held.settled(name, reply.results, self._now_ms())
-                    held.add(name, reply.runs, self._now_ms())
+                    held.add(name, reply.runs)
                 return reply
 
             return pending.then(granted)
 
         return call
 
-    def _room(self, name: str, queue: str, wanted: int) -> int:
-        bounds, now_ms = self._quotas.bounds, self._now_ms()
+    def _room(self, name: str, queue: str, wanted: int) -> tuple[str, int]:
+        """The limit that bounds a lease most, and how many messages there is room for."""
+        bounds, found = self._quotas.bounds, ("", wanted)
         if bounds.key_in_flight:
-            used = self._held.of(name, now_ms)
-            wanted = min(wanted, self._quotas.room("key_in_flight", bounds.key_in_flight, used))
+            found = "key_in_flight", self._held.room(name, bounds.key_in_flight, wanted)
         if bounds.queue_in_flight and queue:
-            used = self._broker.in_flight.count(queue) + self._held.of(f"queue {queue}", now_ms)
-            wanted = min(wanted, self._quotas.room("queue_in_flight", bounds.queue_in_flight, used))
-        return wanted
-
-    def _settling(self, method: Method, principal: Principal) -> Method:
-        name = principal_name(principal)
-
-        def settled(reply: Any) -> Any:
-            acked = isinstance(reply, TransactReply)
-            results = [Settled(receipt, "acked") for receipt in reply.acked] if acked else reply
-            self._held.settled(name, results, self._now_ms())
-            return reply
-
-        return lambda *arguments, **options: method(*arguments, **options).then(settled)
+            used = self._broker.in_flight.count(queue) + self._held.promised(f"queue {queue}")
+            found = min(found, ("queue_in_flight", bounds.queue_in_flight - used), key=lambda each: each[1])
+        return found
 
 
 def _written(parts: Sequence[PublishPart]) -> dict[str, WrittenAmount]:

@@ -1,13 +1,15 @@
-"""Routes of publish, lease and settle. What must happen as a whole is refused if it concerns several shards."""
+"""Routes of publish, lease and settle. An atomic call is refused if it concerns several shards."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from penstock import limits
-from penstock.broker.joint import Joint, gathered, joint_reply, merged
+from penstock.broker.joint import Joint, gathered, joint_reply, lease_after, merged
 from penstock.broker.routing import META, Arguments, Options
 from penstock.broker.types import LeaseReply, PublishPart
 from penstock.errors import CrossShard, PenstockError
@@ -18,6 +20,8 @@ from penstock.wire.delivery import Settled
 if TYPE_CHECKING:
     from penstock.broker.router import Router
 
+
+T = TypeVar("T")
 
 # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -46,12 +50,18 @@ def _together(
         return router.route(home, method, arguments, options)  # type: ignore[no-any-return]
 
     async def locate_first(joint: Joint) -> Any:
-        shard = _one_shard({queue: await router.locate(queue) for queue in sorted(queues)}, others)
+        _one_shard(await _places(router, queues), others)
         for queue in queues:
             await router.finish(queue)
+        # A queue that was deleted meanwhile may live elsewhere now.
+        shard = _one_shard(await _places(router, queues), others)
         return await joint.hold(router.call(shard, method, arguments, options))
 
     return joint_reply(locate_first)
+
+
+async def _places(router: Router, queues: set[QueuePath]) -> dict[QueuePath, int]:
+    return {queue: await router.locate(queue) for queue in sorted(queues)}
 
 
 def _one_shard(places: dict[QueuePath, int], others: set[int]) -> int:
@@ -103,9 +113,39 @@ def settle(router: Router, method: str, arguments: Arguments, options: Options) 
     calls = _settling_calls(router, method, receipts, places, options)
 
     async def settle(_: Joint) -> list[Settled]:
-        return _in_order(await gathered(reply for reply, _ in calls), [positions for _, positions in calls])
+        results = await asyncio.gather(*map(_reply_of, (reply for reply, _ in calls)), return_exceptions=True)
+        placed = [positions for _, positions in calls]
+        errors = [each for each in results if isinstance(each, BaseException)]
+        if not errors:
+            return _in_order(results, placed)  # type: ignore[arg-type]
+        raise _settled_in_part(receipts, results, placed, errors[0])
 
     return joint_reply(settle)
+
+
+def _settled_in_part(
+    receipts: Sequence[str],
+    results: Sequence[list[Settled] | BaseException],
+    positions: Sequence[list[int]],
+    error: BaseException,
+) -> BaseException:
+    """The error of a shard, with the receipts that others settled, and with those whose outcome is unknown."""
+    failed: dict[bool, list[int]] = {True: [], False: []}
+    settled: list[Settled] = []
+    for result, at in zip(results, positions, strict=True):
+        if isinstance(result, BaseException):
+            refused = isinstance(result, PenstockError) and result.details.get("outcome") != "unknown"
+            failed[refused] += at
+        else:
+            settled += result
+    if isinstance(error, PenstockError):
+        error.details = {
+            **error.details,
+            "settled": msgspec.to_builtins(settled),
+            "unsettled": [receipts[at] for at in sorted(failed[True])],
+            "unknown": [receipts[at] for at in sorted(failed[False])],
+        }
+    return error
 
 
 def _settling_calls(
@@ -150,28 +190,10 @@ def lease(router: Router, method: str, arguments: Arguments, options: Options) -
     if not ack or set(_by_shard(router, ack)) == {shard}:
         return router.call(shard, method, arguments, options)  # type: ignore[no-any-return]
 
-    async def ack_first(joint: Joint) -> LeaseReply:
-        results = await settle(router, "messages.ack", (ack,), {})
-        return await _with_results(joint, results, lambda: router.call(shard, method, arguments, _without_ack(options)))
-
-    return joint_reply(ack_first)
-
-
-def _without_ack(options: Options) -> Options:
-    return {name: value for name, value in options.items() if name != "ack"}
-
-
-async def _with_results(
-    joint: Joint, results: Sequence[Settled], lease: Callable[[], PendingReply[LeaseReply]]
-) -> LeaseReply:
-    """The lease with the results of the acks before it. A refused lease still replies with them: repeated acks would
-    be stale."""
-    try:
-        return (await joint.hold(lease()))._replace(results=results)
-    except PenstockError:
-        if not results:
-            raise
-        return LeaseReply([], results)
+    without = {name: value for name, value in options.items() if name != "ack"}
+    return lease_after(
+        lambda: settle(router, "messages.ack", (ack,), {}), lambda: router.call(shard, method, arguments, without)
+    )
 
 
 def lease_scope(
@@ -260,5 +282,5 @@ async def _lease_waiting(router: Router, joint: Joint, method: str, scope: str, 
     return LeaseReply(runs, ())
 
 
-async def _reply_of(reply: PendingReply[LeaseReply]) -> LeaseReply:
+async def _reply_of(reply: PendingReply[T]) -> T:
     return await reply

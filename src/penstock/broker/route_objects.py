@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.broker import merging
 from penstock.broker.joint import gathered, merged
 from penstock.broker.routing import META, Arguments, Options
-from penstock.errors import Conflict, CrossShard, InvalidRequest, NotFound
+from penstock.errors import Conflict, CrossShard, DiskFull, InvalidRequest, NotFound, PenstockError, Unavailable
 from penstock.ids import parse_queue, shard_of_id, ulid_value
 from penstock.pending import value_of
 from penstock.placement import BY_QUEUE, is_placement, shard_of
@@ -37,7 +37,13 @@ async def put_queue(router: Router, method: str, arguments: Arguments, options: 
         wanted = shard_of(path, placement, router.count)
         if wanted != home and wanted < router.count:
             await router.call(home, "queues.place", (path, placement), {})
-            return await router.call(wanted, method, arguments, options)
+            try:
+                return await router.call(wanted, method, arguments, options)
+            except (Unavailable, DiskFull):
+                raise  # it may be there; otherwise the next publish or `PUT` creates it
+            except PenstockError:
+                await router.call(home, "queues.unplace", (path,), {})
+                raise
         return await router.call(home, method, arguments, options)
 
 
@@ -49,9 +55,10 @@ async def delete_queue(router: Router, method: str, arguments: Arguments, option
     async with router.changing(path):
         shard = router.shard_of(path)
         if shard != home:
-            await value_of(
-                router.call(shard, "queues.demand_unused", (path,), {})
-            )  # the next queue of this path may live elsewhere
+            # The next queue of this path may live elsewhere.
+            await value_of(router.call(shard, "queues.demand_unused", (path,), {}))
+            if not await router.has(path, shard):
+                await router.call(home, "queues.unplace", (path,), {})  # an earlier delete ended between its two steps
         reply = await router.call(shard, method, arguments, options)
         if shard != home:
             await router.call(home, "queues.unplace", (path,), {})
@@ -117,6 +124,7 @@ async def put_schedule(router: Router, method: str, arguments: Arguments, option
     name, asked = arguments
     queue = parse_queue(asked.queue)
     async with router.names:
+        await router.finish(queue)
         present, shard = await value_of(_shard_with_schedule(router, name)), await router.locate(queue)
         if present is not None and present != shard:
             raise CrossShard(
@@ -124,7 +132,6 @@ async def put_schedule(router: Router, method: str, arguments: Arguments, option
                 "queue; delete it, and create it again",
                 details={"field": "queue"},
             )
-        await router.finish(queue)
         return await router.call(shard, method, arguments, options)
 
 

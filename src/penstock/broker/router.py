@@ -128,7 +128,8 @@ class Router:
         if await self.is_unfinished(path):
             home = home_of(path, self.count)
             placement = await value_of(self.call(home, "queues.placement", (path,), {}))
-            await ROUTES["queues.put"](self, "queues.put", (path, {"placement": placement}), {})
+            if placement is not None:
+                await ROUTES["queues.put"](self, "queues.put", (path, {"placement": placement}), {})
 
     @asynccontextmanager
     async def changing(self, path: str) -> AsyncIterator[None]:

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from penstock.batch import layout
@@ -14,12 +15,13 @@ from penstock.broker.explain import own_due_ms
 from penstock.broker.finding import find_message
 from penstock.broker.types import CancelResult, Submit
 from penstock.core import commands
+from penstock.core.decide.settling import ERASED
 from penstock.core.explain import due_times
 from penstock.core.records import Published
 from penstock.core.state import Partition, Queue
 from penstock.errors import InvalidRequest
 from penstock.ids import QueuePath, ulid_text
-from penstock.runtime.stored import NotAtHand, when_at_hand
+from penstock.runtime.stored import DamagedMessages, NotAtHand, when_at_hand
 from penstock.runtime.view import ShardView
 from penstock.wire.diagnostics import ScheduledMessage, ScheduledReply
 
@@ -55,15 +57,38 @@ class ScheduledMessages:
         while number < len(queue.partitions) and len(messages) < limit:
             partition = queue.partitions[number]
             found = _scheduled_from(partition, first, limit - len(messages))
-            known = due_times(partition, found)
-            for record, offsets in await when_at_hand(lambda: list(self._records(queue, number, found))):  # noqa: B023
-                dues = [known.get(offset) or own_due_ms(queue, record, offset) for offset in offsets]
-                messages += map(partial(_described, number, record), offsets, dues)
-                await self._view.give_way()
+            messages += await self._described(queue, number, found)
             number, first = number + 1, 0
         last = messages[-1] if len(messages) == limit else None
         total = sum(partition.scheduled.count for partition in queue.partitions)
         return ScheduledReply(queue.path, messages, total, None if last is None else f"{last.partition}:{last.offset}")
+
+    async def _described(self, queue: Queue, number: int, offsets: list[int]) -> list[ScheduledMessage]:
+        """Damaged messages are listed without what only they themselves say."""
+        known = due_times(queue.partitions[number], offsets)
+        try:
+            damaged: dict[int, int] = {}
+            records = await when_at_hand(lambda: list(self._records(queue, number, offsets)))
+        except DamagedMessages:
+            damaged = await when_at_hand(lambda: self._damaged(queue, number, offsets))
+            healthy = sorted({*offsets}.difference(damaged))
+            records = await when_at_hand(lambda: list(self._records(queue, number, healthy)))
+        messages = [_damaged_message(number, offset, id, known.get(offset)) for offset, id in damaged.items()]
+        for record, held in records:
+            dues = [known.get(offset) or own_due_ms(queue, record, offset) for offset in held]
+            messages += map(partial(_described, number, record), held, dues)
+            await self._view.give_way()
+        return sorted(messages, key=attrgetter("offset")) if damaged else messages
+
+    def _damaged(self, queue: Queue, number: int, offsets: list[int]) -> dict[int, int]:
+        """Offset -> message id of those that are damaged."""
+        log, found = self._view.log, dict[int, int]()
+        for first, stop, problem in log.damaged(queue.number, number, offsets[0], offsets[-1] + 1):
+            if problem == ERASED:
+                continue
+            for offset in offsets[bisect_left(offsets, first) : bisect_left(offsets, stop)]:
+                found[offset] = log.id_at(queue.number, number, offset)
+        return found
 
     def _records(
         self, queue: Queue, number: int, offsets: Sequence[int]
@@ -182,6 +207,11 @@ def _scheduled_from(partition: Partition, first: int, most: int) -> list[int]:
     if lowest is None:
         return []
     return list(islice(partition.scheduled.within(max(first, lowest), partition.scheduled.end), most))
+
+
+def _damaged_message(number: int, offset: int, message_id: int, due_ms: int | None) -> ScheduledMessage:
+    published_ms = message_id >> 80
+    return ScheduledMessage(ulid_text(message_id), number, offset, due_ms or published_ms, published_ms, None, None)
 
 
 def _described(number: int, record: Published, offset: int, due_ms: int) -> ScheduledMessage:

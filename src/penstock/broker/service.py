@@ -44,7 +44,7 @@ from penstock.broker.users import Users
 from penstock.broker.vault import Vault
 from penstock.broker.webhooks import Webhooks
 from penstock.core.config import DEFAULT
-from penstock.placement import shard_of
+from penstock.placement import home_of, shard_of
 from penstock.runtime.events import EventLog
 from penstock.runtime.history import MessageHistory
 from penstock.runtime.host import ShardHost
@@ -92,7 +92,11 @@ class Broker:
         shard = host.number
         view, submit = host.view, host.loop.submit
         if shards > 1:
-            view = PlacedView(loop, lambda queue: shard_of(queue.path, queue.config.placement, shards) == shard)
+            view = PlacedView(
+                loop,
+                lambda queue: shard_of(queue.path, queue.config.placement, shards) == shard,
+                lambda path: home_of(path, shards) == shard,
+            )
         self._view = view
         view.new_queue = replace(DEFAULT, encryption=encrypt_all)
         identity = Identity(host.node, host.number)
@@ -118,7 +122,7 @@ class Broker:
         self.redrives = Redrives(view, submit, self.dead_letters, intake, entropy)
         self.schedules = Schedules(view, submit, intake)
         self.webhooks = Webhooks(view, submit, intake, entropy, vault, shard)
-        self.erasure = Erasure(view, submit, confirmations)
+        self.erasure = Erasure(view, submit, confirmations, host.upkeep.rewrite)
         self.keys = Keys(view, submit, entropy)
         self.users = Users(view, submit)
         self.explanations = Explanations(view, self.webhooks, self.stats)

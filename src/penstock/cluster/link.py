@@ -42,7 +42,8 @@ Connect = Callable[[Callable[[], LinkProtocol]], Awaitable[Any]]
 
 
 class _Call:
-    def __init__(self, method: str, body: bytes, reply: PendingReply[Any], *, repeatable: bool):
+    def __init__(self, shard: int, method: str, body: bytes, reply: PendingReply[Any], *, repeatable: bool):
+        self.shard = shard
         self.method = method
         self.body = body
         self.reply = reply
@@ -111,7 +112,7 @@ class Link:
         body = call_body(shard, method, codec.encode_arguments(arguments, options), routed=routed)
         reply: PendingReply[Any] = PendingReply()
         repeatable = method in REPEATABLE and not options.get("ack")
-        call = _Call(method, body, reply, repeatable=repeatable)
+        call = _Call(shard, method, body, reply, repeatable=repeatable)
         self._numbers = number = self._numbers + 1
         if self._closed:
             reply.fail(self._not_sent())
@@ -147,14 +148,13 @@ class Link:
             del self._calls[number]
             call.reply.fail(self._not_sent())
 
-    def _give_back(self, lease: LeaseReply) -> None:
-        """Return the messages of a lease whose caller went away."""
-        by_shard: dict[int, list[str]] = {}
-        for run in lease.runs:
-            if run.receipt is not None:
-                shard = int(run.receipt.split(".", 2)[1])
-                by_shard.setdefault(shard, []).append(f"{run.receipt}{run.offset}-{run.offset + run.count - 1}")
-        for shard, receipts in by_shard.items():
+    def _give_back(self, shard: int, lease: LeaseReply) -> None:
+        """Return the messages of a lease whose caller went away, by way of the process that answered it: they may be of
+        a shard that this process itself serves."""
+        receipts = [
+            f"{run.receipt}{run.offset}-{run.offset + run.count - 1}" for run in lease.runs if run.receipt is not None
+        ]
+        if receipts:
             self.call(shard, "messages.release", (receipts,), {}, routed=True)
 
     def received(self, kind: Kind, number: int, body: bytes) -> None:
@@ -176,9 +176,9 @@ class Link:
         value = codec_of(call.method).decode_reply(body)
         if isinstance(value, LeaseReply) and value.runs:
             if reply.cancelled():
-                self._give_back(value)
+                self._give_back(call.shard, value)
                 return
-            reply.on_cancel = partial(self._give_back, value)
+            reply.on_cancel = partial(self._give_back, call.shard, value)
         else:
             reply.on_cancel = None
         reply.complete(value)

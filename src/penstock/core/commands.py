@@ -149,6 +149,14 @@ class Reject(NamedTuple):
     error: str = ""
 
 
+class DropUnreadable(NamedTuple):
+    """Take messages out of a lease that cannot be read: their bytes are damaged, or their data key was destroyed."""
+
+    claims: list[Claim]
+    problems: list[str]
+    """For each claim the file, the offset and the kind of the damage, or `settling.ERASED`."""
+
+
 class Release(NamedTuple):
     """Give back what was not handled."""
 
@@ -454,8 +462,8 @@ class Tick(NamedTuple):
 
 Command: TypeAlias = (
     ConfigureQueue | DeleteQueue | PurgeQueue | TrimPartition | Publish | Transact | Lease | Ack | Nack | Reject
-    | Release | Extend | Join | Heartbeat | Leave | CreateGroup | SeekGroup | DeleteGroup | Cancel | Reschedule
-    | StartRedrive | RedriveLetters | EndRedrive | DeleteLetters | PruneLetters | Open | Tick
+    | DropUnreadable | Release | Extend | Join | Heartbeat | Leave | CreateGroup | SeekGroup | DeleteGroup | Cancel
+    | Reschedule | StartRedrive | RedriveLetters | EndRedrive | DeleteLetters | PruneLetters | Open | Tick
     | SetSchedule | PauseSchedule | RemoveSchedule
     | KeepOffsets | ForgetOffsets | SetWebhook | RotateWebhook | SwitchWebhook | RemoveWebhook
     | SetHold | EndHold | CreateKey | RotateKey | RevokeKey | AddUser | ChangeUser | RemoveUser

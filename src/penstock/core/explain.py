@@ -172,10 +172,6 @@ class Explanation(msgspec.Struct, frozen=True):
     """Deliveries so far; None where the count is not kept."""
     reasons: list[Reason]
 
-    @property
-    def deliverable(self) -> bool:
-        return not any(reason.blocks for reason in self.reasons)
-
 
 class Explainer:
     """Explains messages of one queue to one group, at one moment; `advance` has been there before."""
@@ -303,7 +299,7 @@ class Explainer:
         if self._queue.config.exclusive and exclusive.is_occupied(self._queue, self._group, self._now_ms):
             held = exclusive.in_flight(self._queue, self._group)
             reasons.append(Occupied(held, exclusive.retry_due_ms(self._queue, self._group, self._now_ms)))
-        if progress.desk is None:
+        if progress.adapter is None:
             reasons += self._of_partition(number, progress)
             older = set(partitions_before(self._queue, self._group, number))
             if older:
@@ -312,7 +308,7 @@ class Explainer:
             if ahead:
                 reasons.append(Behind(ahead, exact, "partition"))
             return reasons
-        return reasons + self._in_order(partition, offset, progress.desk.place(offset))
+        return reasons + self._in_order(partition, offset, progress.adapter.place(offset))
 
     def _of_partition(self, number: int, progress: Progress) -> list[Reason]:
         """Whose the partition is, where the group's partitions are assigned to its members."""

@@ -8,7 +8,7 @@ from collections import Counter
 from penstock import limits
 from penstock.core.offsets.ranges import RangeSet
 from penstock.core.order.dispatch import Dispatcher
-from penstock.core.order.dispatcher_adapter import open_desks
+from penstock.core.order.dispatcher_adapter import open_dispatchers
 from penstock.core.order.fifo import partition_and_offset
 from penstock.core.order.keys import KeyGate
 from penstock.core.state import Partition, Progress, Queue, Shard
@@ -57,13 +57,13 @@ def check_dispatch(shard: Shard) -> None:
         known = {group: _offered(queue, group, now_ms) for group in queue.dispatchers}
         for group in queue.dispatchers:
             _check_oldest(queue, group, now_ms)
-        desks = [progress.desk for partition in queue.partitions for progress in partition.progress.values()]
+        adapters = [progress.adapter for partition in queue.partitions for progress in partition.progress.values()]
         before = queue.dispatchers
-        open_desks(queue)
+        open_dispatchers(queue)
         fresh = {group: _offered(queue, group, now_ms) for group in queue.dispatchers}
         queue.dispatchers = before
-        for progress, desk in zip(_all_progress(queue), desks, strict=True):
-            progress.desk = desk
+        for progress, adapter in zip(_all_progress(queue), adapters, strict=True):
+            progress.adapter = adapter
         for group, offered in known.items():
             # A redriven message counts as new: which message of its key is let through may differ after a restart.
             if not any(
@@ -90,9 +90,9 @@ def _check_oldest(queue: Queue, group: int, now_ms: int) -> None:
 
 
 def _offered(queue: Queue, group: int, now_ms: int) -> tuple[list[tuple[int, int]], list[int]]:
-    """Messages that may be taken now, and keys that have one; which one of a key may differ.
+    """Messages that can be leased now, and keys that have such a message; which message of a key it is may differ.
 
-    What was tried before is told to an index when that is due. So it is left out here, and its key with it.
+    Messages that were tried before, and their keys, are left out: an index gets them when they are due.
     """
     messages, keys = set(), set()
     for number, offset in queue.dispatchers[group].offered(now_ms):

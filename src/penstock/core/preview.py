@@ -16,7 +16,7 @@ from itertools import islice
 
 from penstock.core.decide.leasing import partitions_before
 from penstock.core.order.dispatch import Dispatcher
-from penstock.core.order.dispatcher_adapter import Desk
+from penstock.core.order.dispatcher_adapter import DispatcherAdapter
 from penstock.core.order.fifo import ascending
 from penstock.core.order.oldest import free_for_newcomers, is_free_for_newcomers
 from penstock.core.state import Partition, Progress, Queue
@@ -93,14 +93,14 @@ class Newcomer:
         beside = copy(queue)
         beside.partitions = queue.partitions.replaced([_begun_now(partition) for partition in queue.partitions])
         self._dispatcher = Dispatcher(beside, _NEWCOMER)
-        desks = [Desk(beside, self._dispatcher, number) for number in range(len(beside.partitions))]
+        adapters = [DispatcherAdapter(beside, self._dispatcher, number) for number in range(len(beside.partitions))]
         self._places = merge(
             *(
-                _places(desk, free_for_newcomers(beside, partition), at_once)
-                for desk, partition in zip(desks, queue.partitions, strict=True)
+                _places(adapter, free_for_newcomers(beside, partition), at_once)
+                for adapter, partition in zip(adapters, queue.partitions, strict=True)
             )
         )
-        self._number = 0 if len(desks) == 1 else None
+        self._number = 0 if len(adapters) == 1 else None
 
     def load(self) -> Iterator[None]:
         """Loads `at_once` messages with each step."""
@@ -122,7 +122,7 @@ def _begun_now(partition: Partition) -> Partition:
     return beside
 
 
-def _places(desk: Desk, ranges: Iterator[tuple[int, int]], at_once: int) -> Iterator[int]:
+def _places(adapter: DispatcherAdapter, ranges: Iterator[tuple[int, int]], at_once: int) -> Iterator[int]:
     for first, stop in ranges:
         for begin in range(first, stop, at_once):
-            yield from desk.places(begin, min(stop, begin + at_once))
+            yield from adapter.places(begin, min(stop, begin + at_once))

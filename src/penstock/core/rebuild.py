@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.order.dispatcher_adapter import close_desks, open_desks
+from penstock.core.order.dispatcher_adapter import close_dispatchers, open_dispatchers
 from penstock.core.state import NEVER_MS, Queue, Shard, sessions
 
 
@@ -29,9 +29,9 @@ def end_replay(shard: Shard) -> None:
 def rebuild_queue(shard: Shard, queue: Queue) -> None:
     """The soft fields of one queue. Its entries among the shard's timers may be there twice afterwards; no matter."""
     if shard.replaying and queue.config.indexed:
-        close_desks(queue)  # `end_replay` comes back to it
+        close_dispatchers(queue)  # `end_replay` comes back to it
         return
-    open_desks(queue)
+    open_dispatchers(queue)
     for group, membership in queue.memberships.items():
         membership.armed = None
         sessions.arm(shard, queue.number, group)

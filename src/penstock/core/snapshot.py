@@ -1,10 +1,11 @@
-"""Hard state <-> plain values: what a snapshot holds, and what two states are compared by.
+"""Conversion between hard state and plain values, for snapshots and for comparisons. Format: docs/formats/snapshot.md.
 
-There is one way to take the values and two uses of them. `capture` is for snapshots: it copies memory and walks over
-nothing large, so that it can run between two commands, and what it took is turned into bytes in slices
-(`slices.encoded`). `dump` is for comparing: it has the same values with one way to write each, whatever road led to
-them. `load` reads both, and what it makes behaves like the state it was taken of, and like the sum of the records
-that led there: once both were advanced to the same time, their `digest` is the same. Format: docs/formats/snapshot.md.
+- `capture` takes the values for a snapshot. It copies memory and iterates over nothing large, so that it can run
+  between two commands; `slices.encoded` turns the values into bytes later, in slices.
+- `dump` takes the same values in a canonical form: equal states have equal values, whatever records led to them.
+  `digest` is a hash of that form.
+- `load` reads both forms. The loaded state behaves like the captured one, and like a replay of the records that led to
+  it: when both are advanced to the same time, their `digest` is the same.
 """
 
 from __future__ import annotations
@@ -52,20 +53,20 @@ from penstock.core.state.stored_chunk import ReadStored, StoredChunk, nothing_st
 from penstock.core.state.users import StoredUser
 
 COMPARABLE = 1
-"""Agendas as sorted lists of what is valid in them; the form of earlier versions."""
+"""Agendas are sorted lists of their valid entries. Earlier versions wrote snapshots in this form."""
 CAPTURED = 4
-"""Agendas, client ids and dead letters as they are: arrays, and chunks that lie elsewhere. Version 3 had dead letters
-as a list, version 2 also client ids."""
+"""Agendas, client ids and dead letters are arrays, as in memory, and references to chunks in blobs. Version 3 had dead
+letters as a list, version 2 also client ids."""
 
 
 def dump(shard: Shard, read: Read = unread) -> dict[str, Any]:
-    """Plain values, the same for equal states. `read` gets what of the agendas is not in memory."""
+    """Plain values, the same for equal states. `read` reads the parts of agendas that are not in memory."""
     values: dict[str, Any] = plain(_dump_shard(shard, COMPARABLE, read))
     return values
 
 
 def capture(shard: Shard) -> dict[str, Any]:
-    """The state as it is now, for `slices.encoded`; whatever becomes of the state meanwhile."""
+    """The state as it is now, for `slices.encoded`. Later changes of the state do not change the result."""
     return _dump_shard(shard, CAPTURED, unread)
 
 
@@ -79,7 +80,7 @@ def capture_queue(queue: Queue) -> dict[str, Any]:
 
 
 def digest(shard: Shard, read: Read = unread) -> str:
-    """Equal for equal hard states, whatever road led to them."""
+    """Equal for equal hard states, whatever records led to them."""
     return blake2b(encoded_whole(_dump_shard(shard, COMPARABLE, read)), digest_size=16).hexdigest()
 
 
@@ -96,7 +97,7 @@ def _dump_fields(shard: Shard, form: int) -> dict[str, Any]:
     return {
         "version": form,
         "now_ms": shard.now_ms,
-        # Delays that are over by this time are not written: that they are over follows from the groups' progress.
+        # Delays that are over by this time are not written: the progress of the groups implies them.
         "advanced_ms": max(shard.now_ms, shard.advanced_ms),
         "term": shard.term,
         "next_queue": shard.next_queue,
@@ -108,7 +109,7 @@ def _dump_fields(shard: Shard, form: int) -> dict[str, Any]:
         "former_queues": [
             (number, former.path, sorted(former.groups.items())) for number, former in shard.former_queues.items()
         ],
-        # Absent where there are none, so that a state from before there were any is still written as it was.
+        # Absent if empty, so that the digest of a state without them is that of earlier versions.
         **({"webhooks": [copy(hook) for _, hook in sorted(shard.webhooks.items())]} if shard.webhooks else {}),
         **({"keys": [key for _, key in sorted(shard.keys.items())]} if shard.keys else {}),
         **({"users": [user for _, user in sorted(shard.users.items())]} if shard.users else {}),
@@ -116,7 +117,7 @@ def _dump_fields(shard: Shard, form: int) -> dict[str, Any]:
 
 
 def load(values: dict[str, Any], read: ReadStored = nothing_stored, *, replaying: bool = False) -> Shard:
-    """The state, soft fields included; `replaying` if records are applied to it before anything else is asked."""
+    """The state, including soft fields; `replaying`: records are applied to it before it is read."""
     if values["version"] not in range(COMPARABLE, CAPTURED + 1):
         raise ValueError(f"snapshot version {values['version']} is not known here (known: up to {CAPTURED})")
     shard = Shard()
@@ -178,7 +179,7 @@ def _dump_queue(queue: Queue, now_ms: int, form: int, read: Read) -> dict[str, A
         "readers": [(client, sorted(kept.offsets.items()), kept.used_at) for client, kept in queue.readers.items()],
         "partitions": [_dump_partition(queue, number, now_ms, form, read) for number in range(len(queue.partitions))],
         "redrives": [msgspec.to_builtins(redrive) for redrive in queue.redrives.values()],
-        # Absent where there are none, so that a state from before there were any is still written as it was.
+        # Absent if empty, so that the digest of a state without them is that of earlier versions.
         **({"routing": queue.routing} if queue.routing != RENDEZVOUS else {}),
         **(
             {"next_group": queue.next_group, "former_groups": list(queue.former_groups.items())}
@@ -228,7 +229,7 @@ def _dump_ids(ids: ClientIds, form: int) -> dict[str, Any]:
 
 def _capture_id_chunk(chunk: IdChunk) -> tuple[Any, ...]:
     entries, runs = len(chunk), len(chunk.starts)
-    # Columns only grow: what they hold now can be taken out of them later.
+    # Columns only grow, so their first `entries` and `runs` values can be encoded later.
     where = chunk.stored or (Later(lambda: chunk.encode(entries, runs)),)
     return (chunk.first, chunk.base, entries, runs, *where)
 
@@ -261,7 +262,7 @@ def _load_id_chunk(values: list[Any], read: ReadStored) -> IdChunk:
 
 
 def _dump_partition(queue: Queue, number: int, now_ms: int, form: int, read: Read) -> dict[str, Any] | None:
-    """None for a partition that is not used, in a snapshot."""
+    """None in a snapshot, if the partition is not used."""
     blank = queue.partitions.is_blank(number)
     if blank and form == CAPTURED:
         return None
@@ -339,7 +340,7 @@ def _load_partition(values: dict[str, Any], now_ms: int, config: QueueConfig, re
 
 
 def _load_delayed(partition: Partition, delayed: list[int] | None) -> None:
-    """`delayed` of the partition; without it, each group has the offsets that its cursor passes over."""
+    """Load `delayed` of a partition. Earlier versions had, for each group, the offsets that its cursor skips."""
     if delayed is not None:
         partition.delayed = RangeSet.from_flat(delayed)
         return
@@ -353,7 +354,7 @@ def _load_delayed(partition: Partition, delayed: list[int] | None) -> None:
 
 
 def _schedule(partition: Partition, now_ms: int, read: Read) -> list[tuple[int, int, int]]:
-    """Valid entries whose time has not come. What came due by `now_ms` follows from the groups' progress."""
+    """Valid entries that are due after `now_ms`. The progress of the groups implies the earlier ones."""
     return _merged(
         (due, inside, after - inside)
         for due, first, count in partition.schedule.entries(read)
@@ -372,7 +373,7 @@ def _expiries(partition: Partition, now_ms: int, read: Read, *, keeps: bool) -> 
 
 
 def _merged(entries: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Sorted by offset, neighbours of one time as one entry: one way to write each agenda."""
+    """The canonical form of an agenda: sorted by offset, with adjacent entries of one time merged."""
     merged: list[tuple[int, int, int]] = []
     for due, first, count in sorted(entries, key=lambda entry: entry[1]):
         if merged and merged[-1][0] == due and merged[-1][1] + merged[-1][2] == first:
@@ -383,7 +384,7 @@ def _merged(entries: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int
 
 
 def _overdue(partition: Partition, now_ms: int, read: Read, *, keeps: bool) -> list[tuple[int, int]]:
-    """Past their time to live and not over yet; the rule of `waiting._expire`."""
+    """Messages whose time to live has passed and which have not expired yet; the rule of `waiting._expire`."""
     due = [(first, first + count) for at, first, count in partition.expiries.entries(read) if at <= now_ms]
     late = RangeSet()
     for first, stop in sorted([*partition.overdue, *due]):
@@ -411,13 +412,13 @@ def _load_agenda(agenda: Agenda, values: Any, now_ms: int) -> None:
 
 
 def _rows(values: list[Any]) -> Rows:
-    """A list that holds nothing to be made."""
+    """A list of values that need no conversion."""
     return Rows(len(values), values)
 
 
 def _flat(ranges: RangeSet) -> Rows:
-    twin = ranges.copy()
-    return Rows(2 * twin.ranges, chain.from_iterable(twin))
+    copied = ranges.copy()
+    return Rows(2 * copied.ranges, chain.from_iterable(copied))
 
 
 def _dump_letters(dead: DeadLetters, form: int) -> dict[str, Any]:
@@ -454,7 +455,7 @@ def _load_letter_chunk(values: list[Any], read: ReadStored) -> LetterChunk:
 
 
 def _items(table: dict[Any, Any], form: int) -> Rows:
-    """The items of a dictionary; in order, where that is needed."""
+    """The items of a dictionary, sorted in the comparable form."""
     items = sorted(table.items()) if form == COMPARABLE else table.copy().items()
     return Rows(len(items), items)
 

@@ -24,6 +24,8 @@ class SiteOptions(NamedTuple):
     color: str = "red"
     masked: frozenset[str] = frozenset()
     """Names of fields and headers, in lower case, whose values are not shown."""
+    secure: bool = False
+    """The server has TLS itself. A proxy with TLS tells so by `x-forwarded-proto`."""
 
 
 NO_OPTIONS = SiteOptions()
@@ -33,7 +35,7 @@ STATIC = "/ui/static/"
 SHARED_S = 1.0
 """Pages that are open several times share the renewal of their numbers for so long."""
 SHARED_MAX = 64
-_ASKED_BY = (b"accept-encoding", b"authorization", b"cookie", b"x-api-key")
+_ASKED_BY = (b"accept-encoding", b"authorization", b"cookie", b"host", b"x-api-key", b"x-forwarded-proto")
 """Headers that the content of a page depends on."""
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ from penstock.dashboard.assets import asset_url, assets
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 _MOST_COMPACT = 10_000
+SPARK_WIDTH, SPARK_HEIGHT = 96, 20
 _POSTED_FORM = re.compile(r'<form\b[^>]*\bmethod="post"[^>]*>')
 
 
@@ -60,6 +62,16 @@ def absolute(at_ms: int) -> str:
         return f"{at_ms} ms"
 
 
+def day(at_ms: int) -> str:
+    return absolute(at_ms)[:10]
+
+
+def clock(at_ms: int, reference_ms: int) -> str:
+    """The time of the day, with the date if it is another day than that of the reference."""
+    text = absolute(at_ms)
+    return text[11:23] if text[:10] == day(reference_ms) else text[:23]
+
+
 def when(at_ms: int | None) -> Markup:
     """A time relative to now, with the absolute time as its title."""
     if at_ms is None:
@@ -75,6 +87,18 @@ def number(value: float | None) -> str:
         if abs(value) >= max(size, _MOST_COMPACT):
             return f"{value / size:.1f}{unit}" if abs(value) < 100 * size else f"{value / size:.0f}{unit}"
     return f"{value:,.0f}"
+
+
+_ZERO = Markup('<span class="zero">0</span>')
+
+
+def amount(value: int) -> str:
+    """A count in a table: the exact number is the title of one that is shortened."""
+    if not value:
+        return _ZERO
+    if value < _MOST_COMPACT:
+        return f"{value:,}"
+    return Markup('<span title="{}">{}</span>').format(f"{value:,}", number(value))
 
 
 def rate(value: float | None) -> str:
@@ -103,20 +127,20 @@ def queue_url(queue: str, *rest: str) -> str:
     return "/ui/q/" + "/".join(quote(part, safe="/") for part in (queue, *rest))
 
 
-def spark(values: list[int] | None, width: int = 96, height: int = 20) -> Markup:
+def spark(values: Sequence[int] | None) -> Markup:
     """A small line of values, oldest first, as SVG."""
-    if not values or max(values) == 0:
-        return Markup('<svg class="spark" width="{}" height="{}" aria-hidden="true"><path d="M0 {}H{}"/></svg>').format(
-            width, height, height - 1.5, width
-        )
-    step = width / max(1, len(values) - 1)
-    top = max(values)
-    points = " ".join(
-        f"{at * step:.1f},{height - 1.5 - value / top * (height - 3):.1f}" for at, value in enumerate(values)
-    )
-    return Markup('<svg class="spark" width="{}" height="{}" aria-hidden="true"><polyline points="{}"/></svg>').format(
-        width, height, points
-    )
+    return _drawn(tuple(values or ()))
+
+
+@lru_cache(maxsize=1_000)
+def _drawn(values: tuple[int, ...]) -> Markup:
+    top, floor = max(values, default=0), SPARK_HEIGHT - 1.5
+    places = [f"0,{floor} {SPARK_WIDTH},{floor}"]
+    if top:
+        step = SPARK_WIDTH / max(1, len(values) - 1)
+        places = [f"{at * step:.1f},{floor - value / top * (SPARK_HEIGHT - 3):.1f}" for at, value in enumerate(values)]
+    svg = Markup('<svg class="spark{}" width="{}" height="{}" aria-hidden="true"><polyline points="{}"/></svg>')
+    return svg.format("" if top else " flat", SPARK_WIDTH, SPARK_HEIGHT, " ".join(places))
 
 
 def pretty(value: Any) -> str:
@@ -143,8 +167,8 @@ def _environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     found.filters.update(
-        duration=duration, when=when, number=number, rate=rate, size=size, short=short, spark=spark, pretty=pretty,
-        absolute=absolute, fine=fine,
+        amount=amount, duration=duration, when=when, number=number, rate=rate, size=size, short=short,
+        spark=spark, pretty=pretty, absolute=absolute, fine=fine, day=day, clock=clock,
     )  # fmt: skip
     found.globals.update(
         csrf_field=csrf_field, asset=asset_url, queue_url=queue_url, version=__version__, now_ms=now_ms

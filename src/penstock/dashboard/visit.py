@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from penstock.dashboard import NO_OPTIONS, SiteOptions
 from penstock.dashboard.api import Api, Headers
 from penstock.dashboard.rendering import render
+from penstock.dashboard.snippets import Snippets, snippets
 from penstock.security.scopes import Scope, parse_scope_text
 
 FORM_BYTES_MAX = 4 * 2**20
@@ -69,6 +70,8 @@ class Visit:
         self.session: Mapping[str, Any] = {"kind": "none", "scopes": []}
         """The identity of the visitor, as `/v1/session` has it."""
         self._scopes: tuple[Scope, ...] = ()
+        self._host = named.get(b"host", b"").decode("latin-1")
+        self._secure = options.secure or named.get(b"x-forwarded-proto") == b"https"
         self._gzip = b"gzip" in named.get(b"accept-encoding", b"")
         self._cookies = _cookies(named.get(b"cookie", b""))
 
@@ -89,6 +92,11 @@ class Visit:
         if self.session["kind"] == "none":
             return ()
         return tuple((path, name) for verb, path, name in _ACCESS_PAGES if self.may(verb))
+
+    @property
+    def code(self) -> Snippets:
+        """Code for the visitor to paste."""
+        return snippets(self._host, secure=self._secure, needs_key=self.session["kind"] != "none")
 
     @property
     def queue(self) -> str:

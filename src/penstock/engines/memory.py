@@ -109,6 +109,9 @@ class MemoryJournal:
     async def roll(self) -> None:
         self._check()
 
+    async def scrub(self) -> None:
+        self._check()
+
     def file_ends(self) -> list[tuple[int, int]]:
         last = self.tail.index - 1
         return [(last, last)] if last >= self._store.first else []

@@ -88,6 +88,7 @@ class PublishedHead(NamedTuple):
     messages: int
     frame: memoryview
     """The encoded batch."""
+    encrypted: bool
 
 
 def decode_heads(body: memoryview) -> Iterator[Record | PublishedHead]:
@@ -107,8 +108,9 @@ def decode_heads(body: memoryview) -> Iterator[Record | PublishedHead]:
         except (struct.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UnknownRecord(f"unknown kind of record at {at}: {error}") from None
         yield PublishedHead(
-            meta.at, meta.queue, meta.partition, meta.offset, int.from_bytes(meta.id, "big"), count, frame
-        )
+            meta.at, meta.queue, meta.partition, meta.offset, int.from_bytes(meta.id, "big"), count, frame,
+            type(meta) is EncryptedMeta,
+        )  # fmt: skip
 
 
 class Stripped(NamedTuple):
@@ -130,6 +132,14 @@ def strip(body: memoryview) -> Iterator[Stripped]:
         if attached and _is_encrypted(meta):
             meta = _as_published(meta)
         yield Stripped(meta, _about(body[middle:at]) if attached else b"")
+
+
+_PUBLISHED = _encode(PublishedMeta(0, 0, 0, 0, b"")).partition(b"published")[0][1:] + b"published"
+
+
+def may_have_plaintext(data: bytes) -> bool:
+    """False if these bytes, which are damaged, have no part of a record of messages that is not encrypted."""
+    return _PUBLISHED in data
 
 
 _ENCRYPTED = _encode(EncryptedMeta(0, 0, 0, 0, b"")).partition(b"encrypted")[0] + b"encrypted"

@@ -43,6 +43,7 @@ Write = Callable[[str], None]
 
 JOURNAL_MAGIC = b"PENSTKJ1"
 JOURNAL_HEADER_BYTES = 64
+_ATTEMPTS = 10
 _COLUMNS = {
     layout.PRIORITY: "priority", layout.DELAY_MS: "delay_ms", layout.DELIVER_AT_MS: "deliver_at_ms",
     layout.TTL_MS: "ttl_ms", layout.MAX_RETRIES: "max_retries", layout.PAYLOAD_KIND: "payload_kind",
@@ -64,10 +65,23 @@ def dump(path: str, write: Write, *, records: bool = True) -> int:
         )
     problems = sum(_dump_file(file, write, records) for file in found)
     for journal in sorted({file.parent for file in found if file.suffix == ".log"}):
-        for line in missing_in(journal.parent):
+        for line in _missing(journal.parent):
             write(f"MISSING {line}")
             problems += 1
     return problems
+
+
+def _missing(shard: Path) -> list[str]:
+    """Looks again if a running server changed the files meanwhile: the next snapshot may drop files of the last one."""
+    for _ in range(_ATTEMPTS):
+        before = sorted(shard.rglob("*"))
+        try:
+            found = list(missing_in(shard))
+        except FileNotFoundError:
+            continue
+        if not found or sorted(shard.rglob("*")) == before:
+            return found
+    return [f"{shard}: the files changed in each of {_ATTEMPTS} attempts to check them; stop the server to be sure"]
 
 
 def _is_store_file(file: Path) -> bool:
@@ -76,7 +90,10 @@ def _is_store_file(file: Path) -> bool:
 
 
 def _dump_file(file: Path, write: Write, records: bool) -> int:
-    data = file.read_bytes()
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return 0  # a running server has removed it meanwhile
     write(f"{file} ({len(data)} bytes)")
     try:
         if file.name in _NUMBERS:

@@ -22,7 +22,7 @@ A write has five kinds of failure, which need different reactions:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -173,6 +173,10 @@ class ShardJournal(Protocol):
         """Store the next frame in a new file, so that everything before it can be trimmed. `OutOfSpace` if there is no
         room for one. Nothing to do for an engine that trims frame by frame."""
 
+    async def scrub(self) -> None:
+        """Give back space that keeps the bytes of frames that were trimmed. An engine of a store that is another
+        process leaves that to the store."""
+
     def file_ends(self) -> list[tuple[int, int]]:
         """For each file that takes no more frames, oldest first: the index of its last frame, and a locator that is not
         lower than that of any of its frames and lower than that of every later one."""
@@ -250,6 +254,14 @@ class ResolvableJournal(Protocol):
         `Fenced` if another owner took over; `StoreUnavailable` or `Ambiguous` if the call must be repeated. Until it
         has returned, nothing else may be written.
         """
+
+
+@runtime_checkable
+class WatchedJournal(Protocol):
+    """A journal that finds out by itself that its term has ended, also while its owner writes nothing."""
+
+    on_fenced: Callable[[str], None]
+    """Called with the reason."""
 
 
 class Engine(Protocol):

@@ -119,7 +119,7 @@ class GroupCommit:
         *,
         on_durable: Callable[[list[CommitEntry], int, list[bytes]], None],
         on_refused: Callable[[list[CommitEntry]], Awaitable[None]],
-        on_failed: Callable[[str, list[CommitEntry]], None],
+        on_failed: Callable[[Exception], None],
         is_at_hand: Callable[[CommitEntry], bool] = lambda _: True,
     ):
         """`on_durable(entries, locator, parts)`; `on_refused`: surely not written, for want of space; `on_failed`: the
@@ -130,6 +130,8 @@ class GroupCommit:
         self.taken_bytes = 0
         """Bytes of the records that were given to the journal."""
         self.under_way = False
+        self.taken: list[CommitEntry] = []
+        """The entries of the commit that is under way."""
         self.idle = asyncio.Event()
         self.idle.set()
         self.on_duration: Callable[[float], None] = lambda _: None
@@ -234,6 +236,7 @@ class GroupCommit:
         self.under_way = True
         try:
             entries, parts = self._take_entries()
+            self.taken = entries
             locator = 0
             if parts:
                 try:
@@ -245,11 +248,12 @@ class GroupCommit:
                     await self._on_refused(entries)
                     return
                 except Exception as error:  # the outcome is unknown, whatever the error was
-                    self._on_failed(str(error) or repr(error), entries)
+                    self._on_failed(error)
                     return
             self._on_durable(entries, locator, parts)
         finally:
             self.under_way = False
+            self.taken = []
             if self.waiting:
                 self._schedule()
             else:

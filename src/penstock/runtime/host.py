@@ -12,7 +12,7 @@ from penstock.core.commands import Open
 from penstock.encryption.master_keys import MasterKeys
 from penstock.encryption.shard_encryption import open_encryption
 from penstock.ids import ulid_text
-from penstock.journal.port import Engine, ShardJournal
+from penstock.journal.port import Engine, Fenced, ShardJournal, WatchedJournal
 from penstock.runtime.loop import ShardLoop
 from penstock.runtime.node_memory import NodeMemory
 from penstock.runtime.pace import Pace
@@ -42,10 +42,12 @@ class ShardHost:
     async def close(self, *, final_snapshot: bool = True) -> None:
         """Everything decided becomes durable; the next start begins with a snapshot."""
         self.loop.closing = True
-        await self.upkeep.stop(final_snapshot=final_snapshot)
-        await self.loop.drain()
-        self.loop.log.close()
-        await self.journal.close()
+        try:
+            await self.upkeep.stop(final_snapshot=final_snapshot)
+        finally:
+            await self.loop.drain()
+            self.loop.log.close()
+            await self.journal.close()
 
 
 def first_blob_number(journal: ShardJournal, recovered: int) -> int:
@@ -102,6 +104,8 @@ async def open_shard(
     loop = ShardLoop(recovered.shard, journal, recovered.log, recovered.writer, clock, on_failure, reload, encryption)
     if encryption is not None:
         encryption.on_failure = loop.fail
+    if isinstance(journal, WatchedJournal):
+        journal.on_fenced = lambda reason: loop.stop_for(Fenced(reason))
     await loop.submit(Open(journal.term, ulid_text(int.from_bytes(node, "big"))))
     upkeep = Upkeep(
         loop,

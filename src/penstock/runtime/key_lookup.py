@@ -17,6 +17,7 @@ from zlib import crc32
 from penstock.batch import layout
 from penstock.core.records import Published
 from penstock.runtime.index import PartitionIndex, key_prints, rows_with_print
+from penstock.runtime.stored import DamagedMessages
 
 if TYPE_CHECKING:
     from penstock.runtime.log import MessageLog
@@ -67,7 +68,8 @@ class KeyLookup:
 
     def find(self, queue: int, partition: int, key: bytes, first: int) -> Iterator[tuple[Published, int] | None]:
         """(record, offset) of the stored messages with this key from `first` on, and None now and then, to yield to
-        other work. Raises DamagedMessages at a damaged message."""
+        other work. Damaged messages are passed over: they are not delivered, and what they say of their key is not
+        known."""
         place, wanted = (queue, partition), crc32(key)
         self._forget(place, first >> SHIFT)
         offset, steps = first, 0
@@ -106,7 +108,11 @@ class KeyLookup:
 
     def _check(self, place: tuple[int, int], offset: int, key: bytes) -> Iterator[tuple[Published, int]]:
         """The message at this offset, if it is still stored and has this key."""
-        for run in self._log.runs(*place, offset, offset + 1):
+        try:
+            runs = list(self._log.runs(*place, offset, offset + 1))
+        except DamagedMessages:
+            return
+        for run in runs:
             if run.record.batch.string(layout.KEY, offset - run.record.offset) == key:
                 yield run.record, offset
 
@@ -121,8 +127,8 @@ class KeyLookup:
                 yield from self._check(place, begin + row, key)
             return
         stored = index.stored(piece)
-        records = self._log.records(place, stored)
-        if (stored.locator, stored.skip) not in index.prints:
+        records, problem, _ = self._log.pieces.read(place, stored.locator, stored.skip, stored.length)
+        if not problem and (stored.locator, stored.skip) not in index.prints:
             prints = b"".join([key_prints(record.batch) for record in records])
             if self._held_bytes() + len(prints) <= self._memory.print_bytes_each:
                 index.prints[stored.locator, stored.skip] = prints

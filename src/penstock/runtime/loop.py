@@ -27,6 +27,7 @@ from penstock.core.commands import Command
 from penstock.core.decide import decide
 from penstock.core.decide.rebalancing import has_changed
 from penstock.core.decide.scopes import Scopes
+from penstock.core.decide.settling import ERASED
 from penstock.core.records import Expired, Published, Record, ScheduleRefused
 from penstock.core.state import Shard
 from penstock.core.state.sessions import renew_sessions
@@ -34,7 +35,7 @@ from penstock.encryption.shard_encryption import ShardEncryption
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.codec import PREFIX
 from penstock.journal.frame import HEADER, FrameWriter
-from penstock.journal.port import EngineError, Failed, OutOfSpace, ShardJournal
+from penstock.journal.port import EngineError, Failed, Fenced, OutOfSpace, ShardJournal
 from penstock.pending import PendingReply
 from penstock.runtime.commit import CommitEntry, Cut, GroupCommit
 from penstock.runtime.counters import Counters
@@ -80,6 +81,8 @@ class ShardLoop:
         self.counters = Counters(clock.now_ms(), shard.leases)
         self.failed: str | None = None
         """Why the shard has stopped for good."""
+        self.taken_over = False
+        """True if it stopped because another owner has the shard."""
         self.store_missing: str | None = None
         """Why the store is not where it was opened."""
         self.closing = False
@@ -106,7 +109,7 @@ class ShardLoop:
             clock,
             on_durable=self._release,
             on_refused=self._start_over,
-            on_failed=self.fail,
+            on_failed=self.stop_for,
             is_at_hand=lambda entry: not self.log.not_at_hand(entry.leased),
         )
         self._fetching: set[asyncio.Future[None]] = set()
@@ -240,7 +243,7 @@ class ShardLoop:
         try:
             await self.journal.check_space()
         except EngineError as error:
-            self.fail(str(error))
+            self.stop_for(error)
         finally:
             self._space_check = None
 
@@ -277,7 +280,7 @@ class ShardLoop:
             return advance(self.shard, now_ms, self._read_far)
         except (EngineError, OSError) as error:
             # The due entries cannot be read. Any reply without them would be wrong.
-            self.fail(str(error) or repr(error))
+            self.stop_for(error)
             raise Unavailable(str(error), retry_after_ms=1_000) from error
 
     def arm_timer(self) -> None:
@@ -397,21 +400,39 @@ class ShardLoop:
 
     async def _send_when_fetched(self, entry: CommitEntry) -> None:
         pause_s = FETCH_PAUSE_S_MIN
-        try:
-            while (keys := self.log.not_at_hand(entry.leased)) and self.failed is None:
-                try:
-                    await self.log.pieces.fetch(keys)
-                except Unavailable:  # the lease is given: its reply waits for the store, as commits do
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, FETCH_PAUSE_S_MAX)
-            self.log.check_stored(entry.leased)
-        except Unavailable as error:
-            self._replying.pop(entry, None)
-            if entry.completion is not None:
-                entry.completion.fail(error)
-            self.give_back(entry.reply)
-        else:
-            self._send_messages(entry)
+        with self.log.pieces.pinned() as pin:
+            try:
+                while (keys := self.log.not_at_hand(entry.leased)) and self.failed is None:
+                    pin(keys)
+                    try:
+                        await self.log.pieces.fetch(keys)
+                    except Unavailable:  # the lease is given: its reply waits for the store, as commits do
+                        await asyncio.sleep(pause_s)
+                        pause_s = min(2 * pause_s, FETCH_PAUSE_S_MAX)
+                self.log.check_stored(entry.leased)
+            except Unavailable as error:
+                self._replying.pop(entry, None)
+                if entry.completion is not None:
+                    entry.completion.fail(error)
+                # While they are in memory: the next lease may need more than the memory has room for.
+                self._drop_unreadable(entry.leased)
+                self.give_back(entry.reply)
+            else:
+                self._send_messages(entry)
+
+    def _drop_unreadable(self, runs: list[commands.LeasedRun]) -> None:
+        claims, problems = list[commands.Claim](), list[str]()
+        for run in runs:
+            if run.queue not in self.shard.queues:
+                continue
+            with contextlib.suppress(Unavailable):  # removed meanwhile
+                damaged = list(self.log.damaged(run.queue, run.partition, run.first, run.first + run.count))
+                claims += [commands.Claim(run.lease, run.nonce, first, stop) for first, stop, _ in damaged]
+                problems += [problem for *_, problem in damaged]
+                self.note_damage(run.queue, [(run.partition, *each) for each in damaged if each[2] != ERASED])
+        if claims and self.failed is None and not self._shut:
+            with contextlib.suppress(PenstockError):  # the next lease meets them again
+                self.submit(commands.DropUnreadable(claims, problems))
 
     def _send_messages(self, entry: CommitEntry) -> None:
         completion = entry.completion
@@ -460,7 +481,7 @@ class ShardLoop:
         try:
             self.shard, self.log, self.commits.writer = await self._reload()
         except Exception as error:  # then there is no state to go on with
-            self.fail(str(error) or repr(error))
+            self.stop_for(error)
             return
         self.counters.adopt(self._clock.now_ms(), self.shard.leases)
         renew_sessions(self.shard, self._clock.now_ms())
@@ -472,10 +493,17 @@ class ShardLoop:
         self._extend_deadlines(now_ms - began_ms, now_ms)
         self.arm_timer()
 
-    def fail(self, reason: str, entries: list[CommitEntry] | None = None) -> None:
+    def stop_for(self, error: Exception) -> None:
+        """As `fail`, with the error of the engine as the reason."""
+        self.taken_over = self.taken_over or (self.failed is None and isinstance(error, Fenced))
+        self.fail(str(error) or repr(error))
+
+    def fail(self, reason: str) -> None:
         """Stop for good: no reply is sent that the journal may not contain."""
+        if self.failed is not None:
+            return
         self.failed = reason
-        for entry in entries or ():
+        for entry in self.commits.taken:
             if entry.completion is not None:
                 # The frame may be on the disk or not: only the next start will know.
                 entry.completion.fail(Unavailable(reason, details={"outcome": "unknown"}, retry_after_ms=1_000))

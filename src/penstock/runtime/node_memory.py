@@ -7,7 +7,7 @@ use what idle shards leave.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import limits
@@ -52,6 +52,14 @@ PieceKey = tuple[int, int, int, int, int]
 """Queue, partition, locator, skip and length of a stored piece."""
 
 
+class _Pinned:
+    __slots__ = ("piece", "readers")
+
+    def __init__(self) -> None:
+        self.readers = 0
+        self.piece: Piece | None = None
+
+
 class ReadPieces:
     """Pieces of the logs of all shards that were read last. The one that was used longest ago is dropped first."""
 
@@ -60,16 +68,39 @@ class ReadPieces:
         self._cached: dict[tuple[Any, PieceKey], Piece] = {}
         """(owner, key) -> piece, the one that was used longest ago first."""
 
+        self._pinned: dict[tuple[Any, PieceKey], _Pinned] = {}
+        """Pieces that readers need, in addition to the room of the others."""
+
     def get(self, owner: Any, key: PieceKey) -> Piece | None:
         found = self._cached.pop((owner, key), None)
         if found is not None:
             self._cached[owner, key] = found
-        return found
+            return found
+        pinned = self._pinned.get((owner, key))
+        return pinned.piece if pinned is not None else None
 
     def has(self, owner: Any, key: PieceKey) -> bool:
-        return (owner, key) in self._cached
+        return (owner, key) in self._cached or (
+            (pinned := self._pinned.get((owner, key))) is not None and pinned.piece is not None
+        )
+
+    def pin(self, owner: Any, keys: Collection[PieceKey]) -> None:
+        """Keep these pieces until `unpin`, once for each reader, from now on or from when they are put."""
+        for key in keys:
+            pinned = self._pinned.setdefault((owner, key), _Pinned())
+            pinned.readers += 1
+            pinned.piece = pinned.piece or self._cached.get((owner, key))
+
+    def unpin(self, owner: Any, keys: Collection[PieceKey]) -> None:
+        for key in keys:
+            pinned = self._pinned[owner, key]
+            pinned.readers -= 1
+            if not pinned.readers:
+                del self._pinned[owner, key]
 
     def put(self, owner: Any, key: PieceKey, piece: Piece) -> None:
+        if (pinned := self._pinned.get((owner, key))) is not None:
+            pinned.piece = piece
         if self._cached.pop((owner, key), None) is None:
             self._room -= key[4]
             while self._room < 0 and self._cached:
@@ -82,6 +113,9 @@ class ReadPieces:
         for each in [each for each in self._cached if each[0] is owner]:
             del self._cached[each]
             self._room += each[1][4]
+        for each, pinned in self._pinned.items():
+            if each[0] is owner:
+                pinned.piece = None
 
 
 class NodeMemory:

@@ -296,6 +296,8 @@ class Sealer:
         records, problem, _ = await when_at_hand(
             lambda: stored.read(place, piece.locator, piece.skip, piece.length, keep=False)
         )
+        if queue.number not in self._loop.shard.queues:
+            return []  # deleted while the messages were fetched
         if problem:
             raw = await stored.raw(piece.locator, piece.skip, piece.length)
             at = index.at(piece.end - 1)

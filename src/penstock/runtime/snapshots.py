@@ -81,8 +81,6 @@ class Snapshots:
         """Queues that were captured because they changed, and are to be encoded."""
         self._changed: set[int] = set()
         """Queues that have changed since the moment of the snapshot."""
-        self.reused = 0
-        """Queues whose bytes the last snapshot took from the one before."""
 
     def forget(self, queue: int) -> None:
         """The queue is stored in another way: its bytes in the last snapshot are not to be used."""
@@ -95,7 +93,7 @@ class Snapshots:
         for lease in shard.leases.values():
             leases.setdefault(lease.queue, []).append(lease)
         self._pending = {number: leases.get(number, []) for number in shard.queues}
-        self._captured, self._changed, self.reused = {}, set(), 0
+        self._captured, self._changed = {}, set()
         numbers, state = list(self._pending), snapshot.capture_shard(shard)
         frame: dict[str, Any] = {}
 
@@ -157,7 +155,6 @@ class Snapshots:
                 held += [snapshot.dump_lease(lease) for lease in self._pending.pop(number)]
                 body.put(data)
                 images[number] = image._replace(start=HEADER.size + begun)
-                self.reused += 1
             else:
                 captured = self._captured.pop(number, None) or self._capture(number)
                 held += captured.leases

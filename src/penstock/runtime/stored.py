@@ -7,7 +7,8 @@ not take its neighbours away. A read that the disk refuses is no damage: it is t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
@@ -38,15 +39,22 @@ class NotAtHand(Unavailable):
         """Raises Unavailable if the store cannot be reached."""
         await self._pieces.fetch(self._keys)
 
+    def pinned(self) -> AbstractContextManager[object]:
+        """Keep the messages in memory until the end of this context, from the moment they are fetched."""
+        return self._pieces.pinned(self._keys)
+
 
 async def when_at_hand(read: Callable[[], T]) -> T:
     """The result of `read`, which is called again after each fetch of messages that it did not find at hand. It must
     have no effect before it returns."""
-    while True:
-        try:
-            return read()
-        except NotAtHand as missing:
-            await missing.fetch()
+    with ExitStack() as stack:
+        while True:
+            try:
+                return read()
+            except NotAtHand as missing:
+                # All that `read` needs has to be in memory at once, also if it is more than the cache has room for.
+                stack.enter_context(missing.pinned())
+                await missing.fetch()
 
 
 class Piece(NamedTuple):
@@ -87,6 +95,23 @@ class StoredPieces:
     def is_at_hand(self, key: PieceKey) -> bool:
         return self.all_at_hand or self._cached.has(self, key) or self._peek(*key[2:]) is not None
 
+    @contextmanager
+    def pinned(self, keys: Sequence[PieceKey] = ()) -> Iterator[Callable[[Sequence[PieceKey]], None]]:
+        """Pieces of these keys, and of those that the yielded function is called with, are not dropped from memory
+        before the end of the context, once they are there."""
+        held: set[PieceKey] = set()
+
+        def pin(more: Sequence[PieceKey]) -> None:
+            fresh = set(more) - held
+            held.update(fresh)
+            self._cached.pin(self, fresh)
+
+        pin(keys)
+        try:
+            yield pin
+        finally:
+            self._cached.unpin(self, held)
+
     async def fetch(self, keys: Sequence[PieceKey]) -> None:
         """Bring these pieces into memory. Raises Unavailable if the store cannot be reached."""
         wanted = [key for key in keys if key not in self._fetching and not self._cached.has(self, key)]
@@ -104,10 +129,21 @@ class StoredPieces:
             await asyncio.shield(each)
 
     async def _fetch(self, keys: list[PieceKey]) -> None:
+        """Of several pieces one may be missing in the store: then they are fetched one by one, and that one is known to
+        be damaged from then on."""
         places = [Place(self._source(locator), skip, length) for _, _, locator, skip, length in keys]
         try:
             found = await self._journal.fetch(places)
-        except EngineError as error:
+        except (Damaged, FileNotFoundError) as error:
+            if len(keys) > 1:
+                for key in keys:
+                    await self._fetch([key])
+            else:
+                (key,) = keys
+                missing = f"{self.where(*key[2:4])}: the file is missing"
+                self._cached.put(self, key, Piece([], str(error) if isinstance(error, Damaged) else missing))
+            return
+        except (EngineError, OSError) as error:
             self.read_errors += 1
             raise Unavailable(f"the store cannot be read now: {error}", retry_after_ms=1_000) from error
         for key, data in zip(keys, found, strict=True):
@@ -120,7 +156,7 @@ class StoredPieces:
             if data is None:
                 data = (await self._journal.fetch([Place(self._source(locator), skip, length)]))[0]
             return data.ljust(length, b"\0")
-        except Damaged:
+        except (Damaged, FileNotFoundError):
             return bytes(length)
 
     def clear(self) -> None:

@@ -30,12 +30,13 @@ from penstock.core.commands import EndHold, PruneLetters, TrimPartition
 from penstock.core.state.holds import journal_held_from
 from penstock.errors import DiskFull, PenstockError, Unavailable
 from penstock.journal.blobs import SNAPSHOT_MAGIC
-from penstock.journal.port import Ambiguous, EngineError, Head, OutOfSpace, StoreUnavailable
+from penstock.journal.port import Ambiguous, EngineError, Fenced, Head, OutOfSpace, StoreUnavailable
 from penstock.runtime.chunk_blobs import KINDS, ChunkWriter, blob_name, blob_sizes
 from penstock.runtime.far import FarEntries
 from penstock.runtime.holding import spanned_bytes
 from penstock.runtime.loop import ShardLoop
 from penstock.runtime.pace import Pace
+from penstock.runtime.plaintext import find_plaintext
 from penstock.runtime.recovery import Mark, named_by
 from penstock.runtime.retention import first_kept
 from penstock.runtime.sealing import STEP_LOCATORS, UNLIMITED, Sealer
@@ -185,6 +186,9 @@ class Upkeep:
                 self._on_trouble(f"upkeep waits for the store: {error}")
                 await asyncio.sleep(RETRY_STORE_S)
                 self._due.set()
+            except Fenced as error:
+                self._loop.stop_for(error)
+                return
             except EngineError:
                 return  # the loop meets the same failure and reports it
             except Unavailable as error:
@@ -287,6 +291,10 @@ class Upkeep:
         await self._sealer.seal(bound, sparse, room)
         if not shorten:
             await self._far.tidy(self._loop.shard)
+        await self._finish_round(bound)
+
+    async def _finish_round(self, bound: Mark | None) -> None:
+        """A snapshot that names the copies, and then the removal of what they were copied from."""
         self._sealer.check_log()
         await self._snapshot(self._sealed if bound is None else bound.index)
         self._sealer.check_log()  # after a reload messages are where they were: the snapshot may say otherwise
@@ -298,6 +306,26 @@ class Upkeep:
         await self._hold_room()
         self.rounds += 1
         self._on_round()
+
+    async def rewrite(self, is_asked: Callable[[str], bool]) -> tuple[bool, str]:
+        """Copy the messages that are stored in plaintext, of encrypted queues and of queues that were deleted, if their
+        path is asked for: the copies are encrypted, and the files that had plaintext are removed.
+
+        Returns whether something was copied, and where plaintext is left; empty: nowhere.
+        """
+        async with self._one_round:
+            await self._loop.journal.scrub()
+            found = await find_plaintext(self._loop, is_asked)
+            if not found:
+                return False, ""
+            await self._loop.journal.roll()
+            ends = [Mark(index, locator) for index, locator in self._loop.journal.file_ends()]
+            bound = next((end for end in ends if end.index >= found.frame), None) if found.frame else None
+            self._sealer.begin()
+            await self._sealer.seal(bound, dict.fromkeys(found.segments, 0))
+            await self._finish_round(bound)
+            await self._loop.journal.scrub()
+            return True, (await find_plaintext(self._loop, is_asked)).where
 
     async def _choose_bound(self, *, shorten: bool) -> tuple[Mark | None, int]:
         """The place up to which live messages are copied out of the journal, and the room that is left after that."""
@@ -344,7 +372,9 @@ class Upkeep:
                     await self._snapshot(self._sealed)
                     if self._loop.log is log:
                         await self._remove_leftovers()
-            except (OutOfSpace, DiskFull, ShardReloaded, StoreUnavailable, Ambiguous):
+            except Fenced as error:
+                self._loop.stop_for(error)
+            except (EngineError, DiskFull, ShardReloaded):
                 pass  # the journal has everything; the next start is only slower
 
     # -- retention ----------------------------------------------------------------------------------------------------

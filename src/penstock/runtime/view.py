@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.core import commands
@@ -56,7 +56,7 @@ class ShardView:
         self.new_queue = DEFAULT
         """The settings of a queue that is created without any."""
         self._paths: list[str] = []
-        self._paths_version: tuple[Shard, int, int] | None = None
+        self._paths_version: tuple[Shard, int, int, int] | None = None
 
     def advance(self) -> int:
         """Process the deadlines that are due, so that the state is that of the time that is returned."""
@@ -113,6 +113,10 @@ class ShardView:
         number = shard.paths.get(path)
         return None if number is None else shard.queues[number]
 
+    def is_home(self, path: str) -> bool:  # noqa: ARG002  the only shard
+        """True if a queue of this path is created here, unless its settings place it elsewhere."""
+        return True
+
     def queue_numbered(self, number: int) -> Queue | None:
         return self._loop.shard.queues.get(number)
 
@@ -126,10 +130,13 @@ class ShardView:
     def paths(self, prefix: str) -> list[str]:
         """The paths that begin with `prefix`, sorted."""
         shard = self._loop.shard
-        version = (shard, shard.next_queue, len(shard.paths))
-        if version != self._paths_version:  # a queue was created or deleted
-            self._paths, self._paths_version = sorted(shard.paths), version
+        version = (shard, shard.next_queue, len(shard.paths), shard.placements)
+        if version != self._paths_version:  # a queue was created, deleted or placed
+            self._paths, self._paths_version = sorted(self._shown_paths()), version
         return self._paths[bisect_left(self._paths, prefix) : bisect_left(self._paths, f"{prefix}\U0010ffff")]
+
+    def _shown_paths(self) -> Iterable[str]:
+        return self._loop.shard.paths
 
     def placement(self, path: str) -> str | None:
         """The placement in the entry of this path, whether or not the queue lives on this shard; None: no entry."""
@@ -151,6 +158,13 @@ class ShardView:
         shard = self._loop.shard
         found = shard.leases.get(lease)
         return None if found is None else shard.queues[found.queue]
+
+    def held_by(self, lease: int, nonce: int) -> int:
+        """The messages that a lease holds; 0 if it has ended."""
+        found = self._loop.shard.leases.get(lease)
+        if found is None or found.nonce != nonce:
+            return 0
+        return sum([run.stop - run.first for run in found.held])
 
     def all_held(self, claims: list[commands.Claim]) -> bool:
         """True if an ack of these would ack every one of them now."""
@@ -261,9 +275,13 @@ class ShardView:
 class PlacedView(ShardView):
     """The state of one of several shards. It hides the entries of queues that live on another shard."""
 
-    def __init__(self, loop: ShardLoop, lives_here: Callable[[Queue], bool]):
+    def __init__(self, loop: ShardLoop, lives_here: Callable[[Queue], bool], is_home: Callable[[str], bool]):
         super().__init__(loop)
         self._lives_here = lives_here
+        self._is_home = is_home
+
+    def is_home(self, path: str) -> bool:
+        return self._is_home(path)
 
     def queue(self, path: str) -> Queue:
         queue = self.find_queue(path)
@@ -278,5 +296,5 @@ class PlacedView(ShardView):
     def queues(self) -> Collection[Queue]:
         return [queue for queue in super().queues() if self._lives_here(queue)]
 
-    def paths(self, prefix: str) -> list[str]:
-        return [path for path in super().paths(prefix) if self.find_queue(path) is not None]
+    def _shown_paths(self) -> Iterable[str]:
+        return [queue.path for queue in self.queues()]

@@ -16,7 +16,6 @@ from penstock.security.principal import Principal
 from penstock.security.scopes import Scope
 from penstock.security.secret import Secret
 
-HASH_BYTES = 32
 HASH_KEY_BYTES = 32
 
 

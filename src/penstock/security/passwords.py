@@ -12,6 +12,7 @@ import unicodedata
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from penstock.security.devices import DeviceTokens
 from penstock.security.secret import Secret
 
 MEMORY_KIB = 19 * 1024
@@ -26,6 +27,7 @@ class PasswordHashes:
         self._hash_key = hash_key
         self._argon2 = PasswordHasher(time_cost=PASSES, memory_cost=MEMORY_KIB, parallelism=LANES)
         self._unknown = ""
+        self.devices = DeviceTokens(hash_key.reveal())
 
     def hash(self, password: str) -> str:
         return self._argon2.hash(self._keyed(password))

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import NamedTuple
 
 from penstock import limits
 from penstock.errors import RateLimited
+from penstock.security.addresses import counted_address
 from penstock.security.buckets import Rate, TokenBucket
 from penstock.security.principal import Principal
 
@@ -57,7 +59,7 @@ class Quotas:
 
     def demand_address(self, address: str) -> None:
         if self.bounds.address_requests is not None:
-            self._demand([("address_requests", address, self.bounds.address_requests, 1)])
+            self._demand([("address_requests", counted_address(address), self.bounds.address_requests, 1)])
 
     def demand_request(self, principal: Principal, *, settles: bool = False) -> None:
         """Count a request. One that settles messages is not refused."""
@@ -117,9 +119,14 @@ class Quotas:
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 
-    def open_stream(self, principal: Principal) -> Callable[[], None]:
-        """Count a stream of the principal. Returns the function that is called at its end."""
-        return self._open("key_streams", principal_name(principal), self.bounds.key_streams)
+    def open_stream(self, principal: Principal, *queues: str) -> Callable[[], None]:
+        """Count a stream of the principal, and of these queues: of all or of none. Returns the function that is called
+        at its end."""
+        with ExitStack() as opened:
+            opened.callback(self._open("key_streams", principal_name(principal), self.bounds.key_streams))
+            for queue in queues:
+                opened.callback(self.open_queue_stream(queue))
+            return opened.pop_all().close
 
     def open_queue_stream(self, queue: str) -> Callable[[], None]:
         return self._open("queue_streams", queue, self.bounds.queue_streams)
@@ -141,11 +148,9 @@ class Quotas:
 
         return close
 
-    def room(self, limit: str, most: int, used: int) -> int:
-        """How many more there may be; refuses if there is no room."""
-        if used >= most:
-            raise self._refusal(limit, str(most))
-        return most - used
+    def refusal(self, limit: str) -> RateLimited:
+        """For one that has the limit already."""
+        return self._refusal(limit, str(getattr(self.bounds, limit)))
 
     def _refusal(self, limit: str, allowed: str, retry_after_ms: int = 1_000) -> RateLimited:
         self.refused[limit] += 1

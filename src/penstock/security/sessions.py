@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from penstock import limits
+from penstock.errors import RateLimited
 from penstock.security.principal import Principal
+from penstock.security.quotas import principal_name
 from penstock.security.roles import ROLES
 from penstock.security.secret import Secret
 
@@ -51,8 +53,14 @@ class UserSessions:
         return Secret(cookie), session
 
     def trim(self) -> list[UserSession]:
-        """Forget the oldest sessions above the limit."""
-        return [self._open.popitem(last=False)[1] for _ in range(len(self._open) - limits.SESSIONS_MAX)]
+        """Forget sessions above the limit: the oldest one of the account that has most, so that the logins of one
+        account do not end the sessions of the others."""
+        ended = []
+        while len(self._open) > limits.SESSIONS_MAX:
+            largest, _ = Counter(session.id for session in self._open.values()).most_common(1)[0]
+            oldest = next(name for name, session in self._open.items() if session.id == largest)
+            ended.append(self._open.pop(oldest))
+        return ended
 
     def find(self, cookie: str, now_ms: int, now_s: float) -> UserSession | None:
         """None if there is no such session, or if its time is over."""
@@ -87,28 +95,47 @@ class Tickets:
 
     def __init__(self) -> None:
         self._open: OrderedDict[bytes, tuple[Principal, int]] = OrderedDict()
+        self._counts: Counter[str] = Counter()
+        """Open tickets of each identity."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     def issue(self, principal: Principal, now_ms: int) -> tuple[str, int]:
-        """The ticket, and the time at which it ends."""
+        """The ticket, and the time at which it ends. Raises RateLimited if the identity has too many: no ticket takes
+        the place of another one."""
+        name = principal_name(principal)
+        while self._open and next(iter(self._open.values()))[1] <= now_ms:
+            self._forget(next(iter(self._open)))
+        if self._counts[name] >= limits.TICKETS_EACH_MAX or len(self._open) >= limits.TICKETS_MAX:
+            raise RateLimited(
+                f"{min(self._counts[name], limits.TICKETS_EACH_MAX)} tickets of this credential are unused; each ends "
+                "30 s after it was made",
+                retry_after_ms=1_000, details={"limit": "tickets"},
+            )  # fmt: skip
         ticket, until = f"{TICKET_PREFIX}{secrets.token_urlsafe(32)}", now_ms + limits.TICKET_MS
         self._open[_hash(ticket)] = principal, until
-        if len(self._open) > limits.TICKETS_MAX:
-            self._open.popitem(last=False)
+        self._counts[name] += 1
         return ticket, until
 
     def take(self, ticket: str, now_ms: int) -> Principal | None:
         """The principal of an unused ticket, which is used from now on."""
-        principal, until = self._open.pop(_hash(ticket), (None, 0))
+        principal, until = self._forget(_hash(ticket))
         return principal if until > now_ms else None
+
+    def _forget(self, name: bytes) -> tuple[Principal | None, int]:
+        principal, until = self._open.pop(name, (None, 0))
+        if principal is not None:
+            self._counts[principal_name(principal)] -= 1
+            if not self._counts[principal_name(principal)]:
+                del self._counts[principal_name(principal)]
+        return principal, until
 
     def forget(self, principals: set[Principal], now_ms: int) -> None:
         """Forget tickets that are over, and those of principals that are accepted no longer."""
-        self._open = OrderedDict(
-            (name, kept) for name, kept in self._open.items() if kept[1] > now_ms and kept[0] not in principals
-        )
+        for name, (principal, until) in list(self._open.items()):
+            if until <= now_ms or principal in principals:
+                self._forget(name)
 
 
 def _hash(text: str) -> bytes:

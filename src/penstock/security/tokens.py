@@ -39,18 +39,21 @@ class TokenVerifier:
         self._verified: OrderedDict[bytes, Principal] = OrderedDict()
         """Principals by the hash of their token: to verify a signature again costs a hundred times as much."""
 
+    def known(self, token: str, now_ms: int) -> Principal | None:
+        """The principal of a token that was verified before."""
+        known = self._verified.get(_name(token)) if len(token) <= limits.JWT_BYTES_MAX else None
+        return known if known is not None and known.expires_at_ms > now_ms else None
+
     def verify(self, token: str, now_ms: int) -> Principal:
         """Raises Unauthenticated. The reason names the rule, never the content of the token."""
         if len(token) > limits.JWT_BYTES_MAX or not token.isascii():
             raise _refused(
                 f"the token has more than {limits.JWT_BYTES_MAX} bytes, or other characters than a token has"
             )
-        name = hashlib.sha256(token.encode()).digest()
-        known = self._verified.get(name)
-        if known is not None and known.expires_at_ms > now_ms:
+        known = self.known(token, now_ms)
+        if known is not None:
             return known
-        principal = self._principal(self._claims(token))
-        self._verified[name] = principal
+        principal = self._verified[_name(token)] = self._principal(self._claims(token))
         if len(self._verified) > limits.JWT_CACHED_MAX:
             self._verified.popitem(last=False)
         return principal
@@ -88,6 +91,10 @@ class TokenVerifier:
         if not 0 < expires - issued <= self._lifetime_s_max:
             raise _refused(f"the token is valid for more than {self._lifetime_s_max} s, from iat to exp")
         return Principal("jwt", subject, subject, _scopes(claims), int(expires * 1000))
+
+
+def _name(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()
 
 
 def _scopes(claims: dict[str, Any]) -> list[Scope]:

@@ -70,11 +70,22 @@ class AuditLog:
                 self._clock.now_ms(), kind, id, name, origin.address, origin.request, operation, object, result,
             )
         )  # fmt: skip
-        mine = self._pending[-1]
+        # A writer that goes away ends neither the write nor its turn: the next entry follows this one in the chain.
+        task = asyncio.get_running_loop().create_task(self._write_pending(self._pending[-1]))
+        self._tasks.add(task)
+        task.add_done_callback(self._written)
+        await asyncio.shield(task)
+
+    async def _write_pending(self, mine: AuditEntry) -> None:
         async with self._writing:
             if any(entry is mine for entry in self._pending):
                 entries, self._pending = self._pending, []
                 await self._append(entries)
+
+    def _written(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # the writer may have gone, and then the error has no other reader
 
     async def _append(self, entries: list[AuditEntry]) -> None:
         if self._failed:
@@ -107,7 +118,7 @@ class AuditLog:
             result, self._dropped = f"{result} (and {self._dropped} more refusals)", 0
         task = asyncio.get_running_loop().create_task(self.write(actor, operation, object, result))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._written)
 
     def read(self, after: int | None, limit: int) -> list[AuditEntry]:
         """Entries with a higher sequence number, or the newest ones; oldest first. Costs what is returned."""

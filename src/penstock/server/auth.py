@@ -37,7 +37,14 @@ async def open_authenticator(
     hash_key = Secret(private_key(HASH_KEY_NAME, settings.store, settings.data_dir))
     tokens = await _open_tokens(settings, clock) if settings.jwks else None
     authenticator = Authenticator(
-        broker, KeyTable(hash_key), tokens, clock, audit, settings.access_limits, PasswordHashes(hash_key)
+        broker,
+        KeyTable(hash_key),
+        tokens,
+        clock,
+        audit,
+        settings.access_limits,
+        PasswordHashes(hash_key),
+        settings.proxies,
     )
     path = Path(settings.data_dir) / BOOTSTRAP_NAME
     if await broker.keys.bootstrap(partial(_write_private, path)):

@@ -1,8 +1,8 @@
 """The `penstock` command.
 
 `serve` runs a broker. All other commands call a running one over its public interface, so a program can do everything
-that the command line can do. Exit codes: 0 done, 1 refused, 2 usage error, 69 server unreachable, 74 disk failed, 78
-invalid settings, 130 ended by Ctrl-C.
+that the command line can do. Exit codes: 0 done, 1 refused, 2 usage error, 69 server unreachable, 74 disk failed, 75
+store taken over by another broker, 78 invalid settings, 130 ended by Ctrl-C.
 """
 
 from __future__ import annotations

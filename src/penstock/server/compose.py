@@ -68,6 +68,12 @@ class Node(NamedTuple):
     tracing: ServerTracing | None
     links: Links | None
     """To other processes that serve the same store."""
+    loops: Sequence[ShardLoop]
+
+    @property
+    def taken_over(self) -> bool:
+        """True if the process must end because another owner has one of its shards."""
+        return any(loop.taken_over for loop in self.loops)
 
     async def close(self, grace_s: float = 0.0) -> None:
         """Answer waiting requests, make all writes durable and release the store. Webhook requests get `grace_s`."""
@@ -163,7 +169,8 @@ async def open_node(settings: Settings, member: Member | None = None) -> Node:
         data_dir=settings.data_dir, fsync=settings.fsync, shards=count,
         replayed=shards.replayed,
     )  # fmt: skip
-    watching = [asyncio.ensure_future(_watch_store(engine, [host.loop for host in shards.hosts]))]
+    loops = [host.loop for host in shards.hosts]
+    watching = [asyncio.ensure_future(_watch_store(engine, loops))]
     audit: AuditLog | None = None
     try:
         if settings.auth == "keys" and not settings.store.startswith("memory:"):
@@ -193,7 +200,7 @@ async def open_node(settings: Settings, member: Member | None = None) -> Node:
     app.metrics.webhook_attempts = lambda: courier.outcomes
     if shards.links is not None:
         await shards.links.start()
-    return Node(engine, broker, app, courier, clock, failed, watching, audit, tracing, shards.links)
+    return Node(engine, broker, app, courier, clock, failed, watching, audit, tracing, shards.links, loops)
 
 
 def _open_tracing(settings: Settings, app: HttpApp) -> ServerTracing | None:
@@ -230,9 +237,13 @@ def _open_app(settings: Settings, broker: Broker, clock: Clock, auth: Authentica
     else:
         app, protocols_of = HttpApp(broker, clock, access=settings.access), lambda _: {}
     app.auth = auth
-    app.edge.secure = bool(settings.tls_cert)
     app.site = DashboardSite(
-        SiteOptions(settings.environment, settings.environment_color, frozenset(map(str.lower, settings.mask)))
+        SiteOptions(
+            settings.environment,
+            settings.environment_color,
+            frozenset(map(str.lower, settings.mask)),
+            secure=bool(settings.tls_cert),
+        )
     )
     if auth is not None:
         app.metrics.collectors.append(auth.quotas_families)

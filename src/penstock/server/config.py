@@ -20,6 +20,7 @@ from msgspec import Meta
 from penstock import limits
 from penstock.choices import with_choices
 from penstock.errors import InvalidRequest, Unavailable
+from penstock.security.addresses import TrustedProxies
 from penstock.security.buckets import parse_rate
 from penstock.security.quotas import AccessLimits
 from penstock.transports.access import Access
@@ -206,6 +207,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit_queue_in_flight: Annotated[
         int, Meta(ge=0, description="Most messages of one queue that are leased and not settled; 0: no limit.")
     ] = 0
+    trusted_proxy: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Address or network of reverse proxies, like 10.0.0.0/8, whose X-Forwarded-For or Forwarded "
+            "names the client; may be given more than once. From others the headers are ignored."
+        ),
+    ] = ()
     log_mask: Annotated[
         tuple[str, ...],
         Meta(
@@ -250,6 +258,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.auth != "off",
             "https" if self.tls_cert else "http",
         )
+
+    @property
+    def proxies(self) -> TrustedProxies:
+        """Raises ConfigError."""
+        try:
+            return TrustedProxies.parse(self.trusted_proxy)
+        except ValueError as error:
+            raise ConfigError(f"trusted_proxy: {error}") from None
 
     @property
     def access_limits(self) -> AccessLimits:
@@ -299,7 +315,7 @@ def load_settings(
     values.update(_from_environment(environment))
     values.update({key: value for key, value in flags.items() if value is not None})
     settings = _converted(values)
-    _ = settings.listen_address, settings.grpc_address, settings.access, settings.access_limits
+    _ = settings.listen_address, settings.grpc_address, settings.access, settings.access_limits, settings.proxies
     check_security(settings)
     if settings.trace and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", settings.trace):
         raise ConfigError(f"trace: {settings.trace!r} is not a URL like http://127.0.0.1:4318")

@@ -17,6 +17,7 @@ from penstock.server.terminal import (
     QueueArgument,
     Url,
     Yes,
+    confirm,
     confirmed,
     remote_command,
     show,
@@ -120,11 +121,9 @@ def _ask_before_first_group(remote: Remote, queue: str, group: str) -> None:
         return
     stats = remote.ask("stats", queue=queue)
     if stats["depth"] and not stats["groups"]:
-        typer.confirm(
+        confirm(
             f"{queue} has no group yet, and {stats['depth']} messages: those that {group} skips will be removed. "
-            "Create it? This cannot be undone.",
-            abort=True,
-            err=True,
+            "Create it? This cannot be undone."
         )
 
 

@@ -9,7 +9,7 @@ import typer
 from penstock.server.lazy_commands import command_group
 from penstock.server.remote import Remote
 from penstock.server.tables import Listing
-from penstock.server.terminal import Yes, remote_command
+from penstock.server.terminal import Yes, confirm, remote_command
 
 HOLDS = Listing("holds", ("name", "spanned_bytes", "max_bytes", "events", "queues", "set_at_ms", "lost_at_ms"))
 
@@ -33,12 +33,12 @@ def remove(
 ) -> Any:
     """Remove the hold of an archive that is no longer used. Asks first.
 
-    What was kept for that archive alone is discarded. Exits with 1 if there is no such hold.
+    Messages that were kept only for that archive are discarded. Exits with 1 if there is no such hold.
 
     Example: penstock holds remove lake-1
     """
     if not yes:
         kept = remote.ask("get_hold", name=name)["spanned_bytes"]
         question = f"Remove hold {name}, which keeps {kept} bytes? Its archive cannot continue without a gap."
-        typer.confirm(question, abort=True, err=True)
+        confirm(question)
     return remote.ask("delete_hold", name=name)

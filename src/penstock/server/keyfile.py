@@ -15,6 +15,7 @@ from pathlib import Path
 
 from penstock.broker.vault import KEY_BYTES
 from penstock.errors import Unavailable
+from penstock.server.secret_file import replace_secret_file
 
 WEBHOOK_KEY_NAME = "webhook.key"
 _STRANGERS = stat.S_IRWXG | stat.S_IRWXO
@@ -45,20 +46,8 @@ def _read(path: Path) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Create the file atomically and durably: no secret may be encrypted with a key that a crash could lose."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(secrets.token_bytes(KEY_BYTES))
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    replace_secret_file(path, secrets.token_bytes(KEY_BYTES))
 
 
 @cache

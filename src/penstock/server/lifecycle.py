@@ -29,7 +29,7 @@ from penstock import limits
 from penstock.server.compose import Node, open_node
 from penstock.server.config import GRPC_DEFAULT, Address, ConfigError, Settings
 from penstock.server.member import Member
-from penstock.server.terminal import EXIT_DISK_FAILED
+from penstock.server.terminal import EXIT_DISK_FAILED, EXIT_TAKEN_OVER
 from penstock.server.tls import ServerTls
 from penstock.transports.grpc import GrpcServer
 from penstock.transports.http.protocol import HttpProtocol
@@ -118,6 +118,8 @@ async def _serve(
     if watching is not None:
         watching.cancel()
     _log.info("server_stopped")
+    if node.taken_over:
+        return EXIT_TAKEN_OVER
     return EXIT_DISK_FAILED if node.failed.is_set() else 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from penstock.encryption.key_tree import KEY_BYTES
 from penstock.encryption.master_keys import EncryptionKeyError, MasterKeys, key_line
+from penstock.server.secret_file import replace_secret_file
 
 _FILE_BYTES_MAX = 16 * 1024
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -37,23 +38,12 @@ def read_master_keys(source: str) -> MasterKeys:
 
 def add_master_key(path: Path) -> tuple[str, int]:
     """Put a new key in front of those of the file, which is created if it does not exist. Returns the id of the new key
-    and the number of keys. The file is replaced as a whole, and durable."""
+    and the number of keys. The file is replaced as a whole, durably."""
     former = read_lines(path)
     key = secrets.token_bytes(KEY_BYTES)
     text = "".join([key_line(key), *(f"{line}\n" for line in former)])
     masters = MasterKeys.parse(text, str(path))  # before anything is written
-    fresh = path.with_name(f"{path.name}.new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    replace_secret_file(path, text.encode())
     return masters.first.id, len(former) + 1
 
 

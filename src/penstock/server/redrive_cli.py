@@ -16,6 +16,7 @@ from penstock.server.terminal import (
     OutputOption,
     Url,
     Yes,
+    confirm,
     show,
     spinner,
 )
@@ -95,7 +96,7 @@ def redrive(
             show(answer, output, _SAMPLE)
             return
         if preview is not None:
-            typer.confirm(f"Publish {preview.messages} messages to {spec.target}?", abort=True, err=True)
+            confirm(f"Publish {preview.messages} messages to {spec.target}?")
         typer.echo(f"redrive {work.id}", err=True)
         try:
             show(_progress_reporter(work, rate)._asdict(), output)

@@ -72,6 +72,7 @@ def serve(
     limit_namespace_bytes: Annotated[str | None, _flag("limit_namespace_bytes", metavar="RATE")] = None,
     limit_queue_streams: Annotated[int | None, _flag("limit_queue_streams", metavar="NUMBER")] = None,
     limit_queue_in_flight: Annotated[int | None, _flag("limit_queue_in_flight", metavar="NUMBER")] = None,
+    trusted_proxy: Annotated[list[str] | None, _flag("trusted_proxy", metavar="NETWORK")] = None,
     log_mask: Annotated[list[str] | None, _flag("log_mask", metavar="PATH")] = None,
     insecure_plaintext_listen: Annotated[bool | None, _flag("insecure_plaintext_listen")] = None,
     encryption_key: Annotated[str | None, _flag("encryption_key", metavar="FILE")] = None,

@@ -25,6 +25,7 @@ from penstock.server.tables import Listing, print_listing, print_object
 EXIT_REFUSED = 1
 EXIT_NO_SERVER = 69
 EXIT_DISK_FAILED = 74
+EXIT_TAKEN_OVER = 75
 EXIT_BAD_SETTINGS = 78
 EXIT_INTERRUPTED = 130
 
@@ -120,19 +121,27 @@ def confirmed(
         if "confirm" not in error.details:
             raise
         if not yes:
-            _confirm(f"{question(error.details['would_lose'])} This cannot be undone.", name)
+            confirm(f"{question(error.details['would_lose'])} This cannot be undone.", name=name)
         return call({"confirm": error.details["confirm"]})
 
 
-def _confirm(question: str, name: str) -> None:
-    if not name:
-        typer.confirm(question, abort=True, err=True)
-    elif (
-        typer.prompt(f"{question}\nType {name} to confirm, or use --yes", default="", show_default=False, err=True)
-        != name
-    ):
-        typer.echo("that is not its name; nothing was changed", err=True)
-        raise typer.Abort
+def confirm(question: str, *, name: str = "") -> None:
+    """Ask the user; with `name` it must be typed. Raises typer.Abort if the user declines, or typer.Exit if there is
+    no terminal."""
+    try:
+        if not name:
+            typer.confirm(question, abort=True, err=True)
+            return
+        asked = f"{question}\nType {name} to confirm, or use --yes"
+        if typer.prompt(asked, default="", show_default=False, err=True) == name:
+            return
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        typer.echo("\npenstock: nothing was changed; where there is no terminal, --yes confirms", err=True)
+        raise typer.Exit(EXIT_REFUSED) from None
+    typer.echo("that is not its name; nothing was changed", err=True)
+    raise typer.Abort
 
 
 def show(answer: Any, output: Output, listing: Listing | None = None) -> None:

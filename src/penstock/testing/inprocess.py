@@ -80,7 +80,8 @@ class InProcess:
         options = dict(self._options)
         auto_create, encrypt_all = options.pop("auto_create", True), options.pop("encrypt_all", False)
         shards, processes = options.pop("shards", 1), options.pop("processes", 1)
-        options["memory"] = NodeMemory(options.pop("hot_bytes", limits.HOT_BYTES_MAX))
+        hot_bytes = options.pop("hot_bytes", limits.HOT_BYTES_MAX)
+        options.setdefault("memory", NodeMemory(hot_bytes))
         self.engine = self._open_engine()
         try:
             self.hosts = [

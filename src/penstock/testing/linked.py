@@ -35,8 +35,13 @@ def linked(brokers: Sequence[Broker], processes: int, now_ms: Callable[[], int])
         async def connect(protocol: Callable[[], LinkProtocol]) -> None:
             here, there = socket.socketpair()
             loop = asyncio.get_running_loop()
-            await loop.create_connection(owners[process].connection, sock=there)
-            await loop.create_connection(protocol, sock=here)
+            try:
+                await loop.create_connection(owners[process].connection, sock=there)
+                await loop.create_connection(protocol, sock=here)
+            except BaseException:  # closed while it connects
+                here.close()
+                there.close()
+                raise
 
         return connect
 

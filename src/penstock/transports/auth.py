@@ -21,7 +21,8 @@ from penstock.broker.guarded import guarded_broker
 from penstock.broker.metering import Metering
 from penstock.clock import Clock
 from penstock.errors import Forbidden, RateLimited, Unauthenticated
-from penstock.security.buckets import FailureBackoff
+from penstock.security.addresses import Headers, TrustedProxies, counted_address
+from penstock.security.buckets import FailureBackoff, parse_rate
 from penstock.security.credentials import KeyTable
 from penstock.security.keys import PREFIX, shown_id
 from penstock.security.passwords import PasswordHashes
@@ -34,9 +35,17 @@ from penstock.transports.login import Login
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
+    from penstock.transports.http.request import Peer
 
-SETTLING = frozenset({"ack", "nack", "reject", "release", "extend"})
-"""Operations by which consumers finish what they have: a rate does not refuse them."""
+SETTLING = frozenset({"ack", "ack_batch", "nack", "reject", "release", "extend"})
+"""Operations by which consumers finish what they have, also those of dialects: a rate does not refuse them."""
+
+
+def settles(operation: str) -> bool:
+    """Whether an operation only finishes what a consumer has. Those of dialects begin with the name of the dialect."""
+    return operation.rpartition(".")[2] in SETTLING
+
+
 SUBPROTOCOL_PREFIX = "bearer."
 """A browser cannot set headers of a WebSocket: it offers the subprotocol `bearer.<credential>` as well."""
 
@@ -47,6 +56,7 @@ class Authenticator:
     def __init__(
         self, broker: Broker, keys: KeyTable, tokens: TokenVerifier | None, clock: Clock,
         audit: AuditTrail | None = None, bounds: AccessLimits | None = None, hashes: PasswordHashes | None = None,
+        proxies: TrustedProxies | None = None,
     ):  # fmt: skip
         """Without hashes of passwords there is no login for people."""
         bounds = bounds or AccessLimits()
@@ -55,9 +65,10 @@ class Authenticator:
         self._keys = keys
         self.tokens = tokens
         self._clock = clock
+        self._proxies = proxies or TrustedProxies()
         self._failures = FailureBackoff(bounds.address_failures)
         self.quotas = Quotas(bounds, clock.monotonic)
-        self._metering = Metering(broker, self.quotas, clock.now_ms)
+        self._metering = Metering(broker, self.quotas)
         self._tickets = Tickets()
         self.login = None if hashes is None else Login(broker, hashes, clock, audit, bounds.address_failures, self._end)
         self.is_revoked: Callable[[bytes], bool] = lambda _: False
@@ -70,16 +81,31 @@ class Authenticator:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def authenticate(self, credential: str | None, address: str, certificate: Sequence[str] = ()) -> Principal:
-        """Raises Unauthenticated, or RateLimited. `certificate` has the names of the client certificate."""
-        self.quotas.demand_address(address)
+    def client_behind(self, peer: Peer, headers: Headers) -> Peer:
+        """The client behind a trusted proxy; any other peer is the client itself."""
+        if self._proxies and self._proxies.trusts(peer.address):
+            return peer._replace(address=self._proxies.client(peer.address, headers))
+        return peer
+
+    def authenticate(
+        self, credential: str | None, address: str, certificate: Sequence[str] = (), *, settles: bool = False
+    ) -> Principal:
+        """Raises Unauthenticated, or RateLimited. `certificate` has the names of the client certificate. With a valid
+        credential a request that settles messages is not refused for its address."""
+        try:
+            self.quotas.demand_address(address)
+        except RateLimited:
+            known = self._recognized(credential, certificate) if settles else None
+            if known is None:
+                raise
+            return known
         try:
             principal = self._principal(credential, certificate)
         except Unauthenticated as error:
             if credential is not None:
                 if self._audit is not None:
                     self._audit.note(None, "authenticate", shown_id(credential), error.code)
-                wait_s = self._failures.failed(address, self._clock.monotonic())
+                wait_s = self._failures.failed(counted_address(address), self._clock.monotonic())
                 if wait_s:
                     self.quotas.refused["address_failures"] += 1
                     raise RateLimited(
@@ -91,10 +117,21 @@ class Authenticator:
             self._broker.keys.used(principal.id, self._clock.now_ms())
         return principal
 
-    def session_of(self, cookie: str, address: str) -> UserSession:
-        """The session of a cookie. Raises Unauthenticated."""
-        self.quotas.demand_address(address)
+    def _recognized(self, credential: str | None, certificate: Sequence[str]) -> Principal | None:
+        """The principal, as far as that is known without the cost of a signature."""
+        now_ms = self._clock.now_ms()
+        if credential is not None and self.tokens is not None and not credential.startswith(PREFIX):
+            return self.tokens.known(credential, now_ms)
+        try:
+            return self._principal(credential, certificate)
+        except Unauthenticated:
+            return None
+
+    def session_of(self, cookie: str, address: str, *, settles: bool = False) -> UserSession:
+        """The session of a cookie. Raises Unauthenticated, or RateLimited."""
         session = self.login.find(cookie) if self.login is not None else None
+        if session is None or not settles:
+            self.quotas.demand_address(address)
         if session is None:
             raise Unauthenticated("this session has ended; log in again")
         return session
@@ -108,7 +145,7 @@ class Authenticator:
         self.quotas.demand_address(address)
         principal = self._tickets.take(ticket, self._clock.now_ms())
         if principal is None or (principal.expires_at_ms and principal.expires_at_ms <= self._clock.now_ms()):
-            self._failures.failed(address, self._clock.monotonic())
+            self._failures.failed(counted_address(address), self._clock.monotonic())
             raise Unauthenticated(
                 "this is not an unused ticket of the last 30 s; get one by POST /v1/tickets. Keys and tokens are not "
                 "taken from a URL, which proxies log: rotate a key that was in one"
@@ -161,7 +198,8 @@ class Authenticator:
             raise Unauthenticated("no key has a name of this client certificate as its name")
         scopes = [scope for _, each in found for scope in each]
         expires = min((key.expires_at for key, _ in found if key.expires_at), default=0)
-        principal = Principal("certificate", found[0][0].name, found[0][0].name, scopes, expires)
+        rate = next((parse_rate(key.rate) for key, _ in found if key.rate), None)
+        principal = Principal("certificate", found[0][0].name, found[0][0].name, scopes, expires, rate)
         self._certificates[names] = self._last_certificates[names] = principal
         if len(self._last_certificates) > limits.CERTIFICATES_CACHED_MAX:
             self._last_certificates.popitem(last=False)

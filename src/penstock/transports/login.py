@@ -1,13 +1,16 @@
 """Logins of people: a password becomes a session, which a browser sends as a cookie.
 
 A password costs 20 ms of a core and 19 MiB to check, so two are checked at once, a few wait, and the rest are refused.
-Wrong passwords are counted per account and per address; while one of them must wait, nothing is checked. An unknown
-account takes as long as a wrong password, and gets the same answer.
+Wrong passwords are counted per account and per address. While an address must wait, nothing of it is checked; while an
+account must wait, nothing is checked from addresses that had it wrong. A browser in which the account has logged in
+before is counted on its own (`security/devices.py`), so that no stranger keeps a person out. An unknown account takes
+as long as a wrong password, and gets the same answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -16,6 +19,7 @@ from penstock.broker.audit import AuditTrail
 from penstock.broker.users import normal_email
 from penstock.clock import Clock
 from penstock.errors import Forbidden, RateLimited, Unauthenticated
+from penstock.security.addresses import counted_address
 from penstock.security.buckets import FailureBackoff
 from penstock.security.passwords import PasswordHashes
 from penstock.security.secret import Secret
@@ -29,6 +33,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 COOKIE = "penstock_session"
+DEVICE_COOKIE = "penstock_device"
 CSRF_HEADER = b"x-csrf-token"
 
 
@@ -47,6 +52,9 @@ class Login:
         self._sessions = UserSessions()
         self._addresses = FailureBackoff(failures_per_minute)
         self._accounts = FailureBackoff(failures_per_minute)
+        self._devices = FailureBackoff(failures_per_minute)
+        self._failed_at: OrderedDict[tuple[str, str], float] = OrderedDict()
+        """(account, address) -> the time of the last wrong password."""
         self._checks = asyncio.Semaphore(limits.PASSWORD_CHECKS_MAX)
         self._waiting = 0
         broker.users.attach(self, self._end_of, self._sessions.of)
@@ -54,10 +62,14 @@ class Login:
     async def hash(self, password: str) -> str:
         return await self._in_thread(self._hashes.hash, password)
 
-    async def begin(self, email: str, password: str, address: str) -> tuple[Secret[str], UserSession]:
-        """The value of the cookie, and the session. Raises Unauthenticated or RateLimited."""
+    async def begin(
+        self, email: str, password: str, address: str, device: str | None = None
+    ) -> tuple[Secret[str], UserSession]:
+        """The value of the cookie, and the session. `device` is the token of an earlier login. Raises Unauthenticated
+        or RateLimited."""
         account = normal_email(email)
-        checked = await self._check(account, password, address)
+        known = None if device is None else self._hashes.devices.device(device, account, self._clock.now_ms())
+        checked = await self._check(account, password, counted_address(address), known)
         user = self._broker.users.find(account)
         if user is None or user.hash != checked:
             raise _refused()  # removed, or given another password, while this one was checked
@@ -69,10 +81,15 @@ class Login:
 
     async def change_password(self, session: UserSession, password: str, new: str, address: str) -> None:
         """All sessions of the person end, also this one."""
-        await self._check(session.id, password, address)
+        # The session is the proof that a device token gives elsewhere.
+        await self._check(session.id, password, counted_address(address), f"account {session.id}")
         await self._broker.users.change(session.id, UserChanges(password=new))
         if self._audit is not None:
             await self._audit.write(session, "change_password", session.id, "ok")
+
+    def device_token(self, session: UserSession) -> str:
+        """For the browser of this session."""
+        return self._hashes.devices.issue(session.id, self._clock.now_ms())
 
     def find(self, cookie: str) -> UserSession | None:
         return self._sessions.find(cookie, self._clock.now_ms(), self._clock.monotonic())
@@ -88,10 +105,9 @@ class Login:
     def _end_of(self, email: str) -> None:
         self._on_ended(self._sessions.end(lambda each: each.id == email))
 
-    async def _check(self, account: str, password: str, address: str) -> str:
+    async def _check(self, account: str, password: str, address: str, device: str | None) -> str:
         """The hash that the password was compared with. Raises Unauthenticated or RateLimited."""
-        now_s = self._clock.monotonic()
-        wait_s = max(self._addresses.blocked(address, now_s), self._accounts.blocked(account, now_s))
+        wait_s = self._wait_s(account, address, device)
         if wait_s:
             raise _too_many(wait_s)
         user = self._broker.users.find(account)
@@ -101,9 +117,27 @@ class Login:
         if self._audit is not None:
             # A text that is the name of no account may be a password in the wrong field.
             self._audit.note(None, "login", "" if user is None else account, Unauthenticated.code)
-        now_s = self._clock.monotonic()
-        wait_s = max(self._addresses.failed(address, now_s), self._accounts.failed(account, now_s))
+        wait_s = self._failed(account, address, device)
         raise _too_many(wait_s) if wait_s else _refused()
+
+    def _wait_s(self, account: str, address: str, device: str | None) -> float:
+        now_s = self._clock.monotonic()
+        if device is not None:
+            return self._devices.blocked(device, now_s)
+        failed_at_s = self._failed_at.get((account, address), now_s - limits.FAILURE_BACKOFF_S_MAX)
+        tried = now_s - failed_at_s < limits.FAILURE_BACKOFF_S_MAX
+        return max(self._addresses.blocked(address, now_s), self._accounts.blocked(account, now_s) if tried else 0.0)
+
+    def _failed(self, account: str, address: str, device: str | None) -> float:
+        """Count a wrong password. Returns 0, or the seconds to wait."""
+        now_s = self._clock.monotonic()
+        if device is not None:
+            return self._devices.failed(device, now_s)
+        self._failed_at[account, address] = now_s
+        self._failed_at.move_to_end((account, address))
+        if len(self._failed_at) > limits.ADDRESSES_TRACKED_MAX:
+            self._failed_at.popitem(last=False)
+        return max(self._addresses.failed(address, now_s), self._accounts.failed(account, now_s))
 
     async def _in_thread(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         if self._waiting >= limits.PASSWORD_CHECKS_MAX + limits.PASSWORD_CHECKS_WAITING_MAX:
@@ -126,9 +160,9 @@ def _too_many(wait_s: float) -> RateLimited:
     )
 
 
-def session_cookie(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The value of the session's cookie in HTTP headers with names in lower case."""
-    start = f"{COOKIE}=".encode()
+def cookie_of(headers: Iterable[tuple[bytes, bytes]], cookie: str) -> str | None:
+    """The value of a cookie in HTTP headers with names in lower case."""
+    start = f"{cookie}=".encode()
     for name, value in headers:
         if name == b"cookie":
             for part in value.split(b";"):
@@ -137,9 +171,9 @@ def session_cookie(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     return None
 
 
-def cookie_header(value: str, *, secure: bool, max_age_s: int) -> tuple[bytes, bytes]:
+def cookie_header(value: str, *, secure: bool, max_age_s: int, name: str = COOKIE) -> tuple[bytes, bytes]:
     """SameSite=Strict: no other site can make a browser send it."""
-    text = f"{COOKIE}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
+    text = f"{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
     return b"set-cookie", text.encode()
 
 

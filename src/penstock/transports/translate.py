@@ -437,7 +437,7 @@ def webhook_attempts(broker: Broker, asked: webhooks.AttemptsQuery) -> Any:
 def erase(broker: Broker, asked: EraseRequest, confirmed: messages.ConfirmQuery) -> Any:
     if (asked.queue is None) == (asked.namespace is None):
         raise InvalidRequest("give exactly one of queue and namespace", details={"field": "queue"})
-    target = f"{check_namespace(asked.namespace)}/*" if asked.queue is None else parse_queue(asked.queue)
+    target = f"{check_namespace(asked.namespace or '')}/*" if asked.queue is None else parse_queue(asked.queue)
     return broker.erasure.erase(target, keys=asked.keys, confirm=confirmed.confirm)
 
 

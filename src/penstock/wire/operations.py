@@ -222,7 +222,8 @@ _OPERATIONS = (
     ),
     _look(
         "queue_table", "/v1/stats/queues", queue_table.QueueTableQuery, queue_table.QueueTableReply,
-        "All queues with their counts and rates: searched, sorted, by page. Counts are up to a second old.",
+        "All queues with their counts and rates: searched, sorted, by page. Counts are up to a second old; of a "
+        "thousand queues three, of many more ten.",
         Verb.ANY, queues=(), errors=(), grpc=False,
     ),
     _look(

@@ -26,6 +26,7 @@ SortKey: TypeAlias = Literal[
 class QueueTableQuery(Request):
     search: Annotated[str, Meta(max_length=200, description="A part of the path; upper and lower case are equal.")] = ""
     names: Annotated[str, Meta(max_length=4_000, description="Full paths of queues, separated by commas.")] = ""
+    message: Annotated[str, Meta(max_length=512, description="Only queues that store a message with this id.")] = ""
     sort: Annotated[SortKey, Meta(description="By name ascending, by a number descending.")] = "name"
     page: Page = 1
     limit: PageLimit = 50

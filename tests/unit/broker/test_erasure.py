@@ -17,6 +17,7 @@ from penstock.errors import Conflict, DiskFull, InvalidRequest, QueueNotFound
 from penstock.ids import parse_queue
 from penstock.journal.port import OutOfSpace
 from penstock.testing.inprocess import in_process, messages
+from penstock.wire.holds import HoldRequest
 
 MASTERS = MasterKeys([bytes(range(32))])
 SMALL: dict[str, Any] = {"masters": MASTERS, "segments_kept": 1, "hot_bytes": 2_000}
@@ -435,5 +436,102 @@ def test_rotation_rewraps_the_keyring_and_rewrites_no_message(tmp_path):
             box._options["masters"] = MasterKeys([bytes(range(1, 33))])
             await box.restart()
             assert await payloads(box, "shop/orders") == marked("alice", 20)
+
+    asyncio.run(run())
+
+
+async def published_in_plaintext(box) -> None:
+    """Messages of `shop/orders` in every place that files have for them: sealed, in the journal, dead, acked."""
+    for number in range(8):
+        await box.publish("shop/orders", *marked("before", 4), key=[b"alice", b"bob"] * 2)
+        await box.publish("shop/other", b"another queue %d" % number)
+        if number < 6:
+            await box.host.upkeep.round()
+    leased = await box.lease("shop/orders", max=6)
+    await box.broker.messages.reject([message.receipt for message in leased[:2]], error="bad")
+    await box.broker.messages.ack([message.receipt for message in leased[2:4]])
+    assert await box.host.journal.list_blobs("segment-")
+    assert plaintext_in(box.path, b"PLAINTEXT")
+
+
+@pytest.mark.parametrize("fsync", ["always", "never"])
+@pytest.mark.parametrize("keys", [None, ["alice", "bob"]])
+def test_erasing_rewrites_messages_from_before_the_encryption(tmp_path, keys, fsync):
+    """In journal files, segments and files that are kept for reuse; dead letters too."""
+
+    async def run() -> None:
+        async with in_process(
+            lambda: LocalEngine(str(tmp_path), fsync=fsync, segment_bytes=3_000), **SMALL, segment_bytes=3_000
+        ) as box:
+            box.path = tmp_path
+            await published_in_plaintext(box)
+            await box.broker.queues.patch(ORDERS, ENCRYPTED)
+            lost, erased = await erase(box, ORDERS, keys=keys)
+            assert lost["dead_letters"] == erased.dead_letters == 2
+            assert plaintext_in(tmp_path, b"PLAINTEXT") == []
+            for _ in range(2):
+                assert await read(box, "shop/orders") == [] and await dead(box) == 0
+                await box.restart()
+                assert plaintext_in(tmp_path, b"PLAINTEXT") == []
+            assert sorted(await payloads(box, "shop/other")) == [b"another queue %d" % number for number in range(8)]
+
+    asyncio.run(run())
+
+
+def test_erasing_one_message_key_leaves_the_others_readable_and_encrypted(tmp_path):
+    async def run() -> None:
+        async with in_process(local(tmp_path), **SMALL) as box:
+            box.path = tmp_path
+            await published_in_plaintext(box)
+            await box.broker.queues.patch(ORDERS, {**ENCRYPTED, "retention": {"mode": "keep"}})
+            await erase(box, ORDERS, keys=["alice"])
+            assert plaintext_in(tmp_path, b"PLAINTEXT") == []
+            await box.restart()
+            assert set(await payloads(box, "shop/orders")) == {marked("before", 4)[1], marked("before", 4)[3]}
+
+    asyncio.run(run())
+
+
+def test_erasing_a_namespace_rewrites_what_deleted_queues_left(tmp_path):
+    async def run() -> None:
+        async with in_process(local(tmp_path), **SMALL) as box:
+            box.path = tmp_path
+            await published_in_plaintext(box)
+            with pytest.raises(Conflict) as asked:
+                await box.broker.queues.delete(ORDERS)
+            await box.broker.queues.delete(ORDERS, confirm=asked.value.details["confirm"])
+            await box.broker.queues.put(ORDERS, ENCRYPTED)
+            await erase(box, "shop/*")
+            assert plaintext_in(tmp_path, b"PLAINTEXT") == []
+
+    asyncio.run(run())
+
+
+def test_erasing_is_refused_while_a_hold_keeps_plaintext(tmp_path):
+    async def run() -> None:
+        async with in_process(local(tmp_path), **SMALL) as box:
+            await box.publish("shop/orders", *marked("before", 3))
+            await box.broker.holds.set("lake", HoldRequest(events=0, max_bytes=1 << 40), {})
+            await box.broker.queues.patch(ORDERS, ENCRYPTED)
+            with pytest.raises(Conflict, match="penstock holds remove lake"):
+                await erase(box, ORDERS)
+            assert await payloads(box, "shop/orders") == marked("before", 3)
+            assert box.broker.erasure.status().generation == 0
+            await box.broker.holds.remove("lake")
+            await erase(box, ORDERS)
+            assert plaintext_in(tmp_path, b"PLAINTEXT") == []
+
+    asyncio.run(run())
+
+
+def test_a_queue_that_was_always_encrypted_is_not_rewritten(tmp_path):
+    async def run() -> None:
+        async with in_process(local(tmp_path), **SMALL) as box:
+            await box.broker.queues.put(ORDERS, ENCRYPTED)
+            await box.publish("shop/orders", *marked("alice", 3))
+            await box.publish("plain", b"not encrypted")
+            rounds = box.host.upkeep.rounds
+            await erase(box, ORDERS)
+            assert box.host.upkeep.rounds == rounds
 
     asyncio.run(run())

@@ -27,7 +27,7 @@ SERVER_ONLY = {
     "redrives.go_on", "redrives.resume", "readers.position", "readers.stored_end", "webhooks.attach",
     "webhooks.registrations", "webhooks.registration", "webhooks.secrets", "webhooks.disable", "webhooks.rest_of",
     "stats.groups", "stats.holders", "stats.backlog", "stats.brief", "stats.row", "analytics.use", "analytics.close",
-    "series.start", "series.sample", "series.close", "users.attach", "users.find", "in_flight.count",
+    "series.start", "series.sample", "series.close", "users.attach", "users.find", "in_flight.count", "in_flight.held",
     "queues.place", "queues.demand_unused", "queues.placement", "queues.unplace", "schedules.has",
     "messages.scope_head", "holds.check", "dead_letters.count", "watch_commits", "stop_waiting", "close",
 }  # fmt: skip

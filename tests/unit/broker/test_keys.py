@@ -56,12 +56,12 @@ def test_certificates_that_were_seen_long_ago_are_forgotten_unless_they_have_str
     monkeypatch.setattr("penstock.limits.CERTIFICATES_CACHED_MAX", 2)
 
     async def story(keys, table, auth) -> None:
-        made = await keys.create(KeyRequest("service", ["publish:*"]))
-        names = [("service", f"host-{number}") for number in range(20)]
+        made = await keys.create(KeyRequest("service.example", ["publish:*"]))
+        names = [("service.example", f"host-{number}.example") for number in range(20)]
         ended = []
         auth.open_stream(auth.authenticate(None, "", names[0]), lambda: ended.append(True))
         for each in names:
-            assert auth.authenticate(None, "", each).name == "service"
+            assert auth.authenticate(None, "", each).name == "service.example"
         gc.collect()
         assert len(auth._last_certificates) == 2 and set(auth._certificates) == {names[0], *names[-2:]}
         await keys.revoke(made.id)
@@ -75,8 +75,8 @@ def test_certificates_that_were_seen_long_ago_are_forgotten_unless_they_have_str
 
 def test_the_look_of_every_second_finds_keys_that_expired_and_no_others(monkeypatch):
     async def story(keys, table, auth) -> None:
-        await keys.create(KeyRequest("service", ["publish:*"]))
-        auth.authenticate(None, "", ("service",))
+        await keys.create(KeyRequest("service.example", ["publish:*"]))
+        auth.authenticate(None, "", ("service.example",))
         looks = []
         monkeypatch.setattr(auth, "_changed_certificates", lambda: looks.append(True) or [])
         auth.end_expired()

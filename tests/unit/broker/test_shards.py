@@ -13,7 +13,7 @@ from penstock.broker.types import PublishPart
 from penstock.core.commands import DeleteQueue
 from penstock.errors import Conflict, CrossShard, InvalidRequest, NotFound, QueueNotFound, Unavailable
 from penstock.ids import parse_queue, parse_receipt_prefix, shard_of_id, ulid_value
-from penstock.pending import value_of
+from penstock.pending import PendingReply, value_of
 from penstock.placement import home_of, shard_of
 from penstock.testing.inprocess import in_process, messages
 from penstock.wire.events import EventsQuery
@@ -174,6 +174,94 @@ async def test_publish_during_the_creation_goes_to_the_placed_queue(box):
     assert await value_of(box.broker.queues.paths()) == [path]
 
 
+@sharded
+async def test_list_of_paths_is_made_again_only_after_a_change(box):
+    paths = sorted(on_shard(0, f"p{number}-") for number in range(20))
+    for path in paths:
+        await box.broker.queues.put(path, {})
+    view = box.broker.router._shards[0].broker.queues._view
+    looked, lives_here = [], view._lives_here
+
+    def count(queue) -> bool:
+        looked.append(queue.path)
+        return lives_here(queue)
+
+    view._lives_here = count
+    assert view.paths("") == paths and view.paths(paths[3]) == paths[3:4]
+    before = len(looked)
+    assert view.paths("") == paths and view.paths("default/default/p1")
+    assert len(looked) == before
+    placed = on_shard(0, "placed")
+    await box.broker.queues.put(placed, {"placement": "shard:1"})
+    assert view.paths("") == paths
+    await delete(box, placed)
+    await box.broker.queues.put(placed, {})
+    assert view.paths("") == sorted([*paths, placed])
+
+
+@sharded
+async def test_refused_creation_leaves_no_entry(box):
+    path = on_shard(0)
+    with pytest.raises(InvalidRequest):
+        await box.broker.queues.put(path, {"placement": "shard:2", "max_retries": -1})
+    assert entries(box, path) == []
+    await box.publish(path, b"x")
+    assert entries(box, path) == [0]
+
+
+async def delete(box, path: str) -> None:
+    with pytest.raises(Conflict) as first:
+        await box.broker.queues.delete(path)
+    await box.broker.queues.delete(path, confirm=first.value.details["confirm"])
+
+
+@sharded
+async def test_publish_during_a_delete_leaves_no_entry_on_the_former_shard(box):
+    path = on_shard(0)
+    await box.broker.queues.put(path, {"placement": "shard:2"})
+    unplace, published = box.broker.router._shards[0].broker.queues.unplace, []
+
+    async def unplace_slowly(path: str) -> None:
+        published.append(asyncio.ensure_future(box.publish(path, b"x")))
+        await asyncio.sleep(0)
+        await unplace(path)
+
+    box.broker.router._shards[0]._methods["queues.unplace"] = unplace_slowly
+    await delete(box, path)
+    await published[0]
+    assert entries(box, path) == [0]
+    assert [message.payload for message in await box.lease(path)] == [b"x"]
+
+
+@sharded
+async def test_publish_that_was_routed_before_a_delete_creates_no_second_queue(box):
+    path = on_shard(0)
+    with pytest.raises(Unavailable, match="deleted meanwhile"):
+        box.brokers[-1].router._shards[-1].broker.messages.publish([part(path, b"x")])
+    assert entries(box, path) == []
+
+
+@sharded
+async def test_delete_that_was_interrupted_is_finished_by_the_next_one(box):
+    path = on_shard(0)
+    await box.broker.queues.put(path, {"placement": "shard:2"})
+    methods = box.broker.router._shards[0]._methods
+
+    async def refuse(path: str) -> None:
+        raise Unavailable("the store is away")
+
+    methods["queues.unplace"] = refuse
+    with pytest.raises(Conflict) as first:
+        await box.broker.queues.delete(path)
+    with pytest.raises(Unavailable):
+        await box.broker.queues.delete(path, confirm=first.value.details["confirm"])
+    assert entries(box, path) == [0]
+    del methods["queues.unplace"]
+    with pytest.raises(QueueNotFound):
+        await box.broker.queues.delete(path)
+    assert entries(box, path) == []
+
+
 # -- what spans shards --------------------------------------------------------------------------------------------
 
 
@@ -196,6 +284,39 @@ async def test_cross_shard_transaction_is_refused_and_changes_nothing(box):
     assert await value_of(box.broker.queues.paths()) == [source]
     reply = await box.broker.messages.transact([message.receipt], [part(beside, b"2")])
     assert reply.acked == [message.receipt] and [each.payload for each in await box.lease(beside)] == [b"2"]
+
+
+@sharded
+async def test_receipts_that_one_shard_did_not_settle_are_named(box):
+    await check_settled_in_part(box, {}, "unsettled")
+
+
+@sharded
+async def test_receipts_whose_outcome_is_unknown_are_named(box):
+    await check_settled_in_part(box, {"outcome": "unknown"}, "unknown")
+
+
+async def check_settled_in_part(box, about: dict[str, str], named: str) -> None:
+    paths, receipts = [on_shard(shard) for shard in range(3)], []
+    for path in paths:
+        await box.publish(path, b"x")
+        receipts += [message.receipt for message in await box.lease(path)]
+
+    def fail(*_) -> PendingReply:
+        pending = PendingReply()
+        pending.fail(Unavailable("the shard stopped", details=about))
+        return pending
+
+    box.brokers[1 % len(box.brokers)].router._shards[1]._methods["messages.ack"] = fail
+    with pytest.raises(Unavailable, match="the shard stopped") as failed:
+        await box.broker.messages.ack(receipts)
+    details = failed.value.details
+    assert [(each["receipt"], each["status"]) for each in details["settled"]] == [
+        (receipts[0], "acked"),
+        (receipts[2], "acked"),
+    ]
+    for each in ("unknown", "unsettled"):
+        assert details[each] == ([receipts[1]] if each == named else [])
 
 
 @sharded

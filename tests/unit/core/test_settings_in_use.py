@@ -62,7 +62,7 @@ def test_no_index_is_built_anew_for_a_change_that_it_can_follow(order, change):
     machine.change(**change)
     assert machine.dispatcher is before and len(before._source) == sources
     for partition in machine.queue.partitions:
-        assert partition.progress[0].desk._dispatcher is before
+        assert partition.progress[0].adapter._dispatcher is before
     invariants.check_dispatch(machine.shard)
     machine.now += 1_000
     assert len(set(drained(machine))) == 60

@@ -9,7 +9,7 @@ from penstock.batch import Batch, build
 from penstock.broker.guarded import guarded_broker
 from penstock.broker.metering import Metering
 from penstock.broker.types import PublishPart
-from penstock.errors import RateLimited
+from penstock.errors import Conflict, RateLimited
 from penstock.security.buckets import Rate
 from penstock.security.principal import Principal
 from penstock.security.quotas import AccessLimits, Quotas, WrittenAmount
@@ -95,7 +95,7 @@ def test_batch_above_the_limit_is_taken_by_a_full_bucket_alone():
 
 def metered(box, **bounds):
     found = Quotas(AccessLimits(**bounds), box.clock.monotonic)
-    metering = Metering(box.broker, found, box.clock.now_ms)
+    metering = Metering(box.broker, found)
     return lambda principal: guarded_broker(box.broker, principal, None, metering)
 
 
@@ -153,3 +153,56 @@ async def test_lease_that_is_cancelled_behind_its_grant_gives_its_room_back(box)
     await published
     assert sum(run.count for run in (await broker.messages.lease(QUEUE, max=3)).runs) <= 1
     assert broker.messages.lease(QUEUE, max=1) is not None
+
+
+@pytest.mark.parametrize("limit", ["key_in_flight", "queue_in_flight"])
+@boxed
+async def test_a_lease_that_acks_is_not_refused(box, limit):
+    """Its acks make the room for what it leases; where they make none they are acked all the same."""
+    await box.publish(QUEUE, *[b"1"] * 10)
+    broker = metered(box, **{limit: 3})(key())
+    runs = (await broker.messages.lease(QUEUE, max=3)).runs
+    receipts = [f"{run.receipt}{run.offset + row}" for run in runs for row in range(run.count)]
+    reply = await broker.messages.lease(QUEUE, max=9, ack=receipts[:2])
+    assert [each.status for each in reply.results] == ["acked"] * 2
+    assert sum(run.count for run in reply.runs) == 2
+    stale = await broker.messages.lease(QUEUE, max=9, ack=[receipts[0]])
+    assert [each.status for each in stale.results] == ["stale"] and stale.runs == []
+    with pytest.raises(RateLimited):
+        broker.messages.lease(QUEUE, max=1)
+
+
+@boxed
+async def test_acks_that_were_made_up_make_no_room(box):
+    await box.publish(QUEUE, *[b"1"] * 10)
+    broker = metered(box, key_in_flight=3)(key())
+    runs = (await broker.messages.lease(QUEUE, max=3)).runs
+    for forged in (f"{runs[0].receipt}0-1000000", f"{runs[0].receipt}900", "r1.0.99.00000000000000aa.0-99"):
+        left = (await broker.messages.lease(QUEUE, max=9, ack=[forged])).runs
+        assert sum(run.count for run in left) <= 3
+        assert box.broker.in_flight.count(QUEUE) <= 3
+
+
+@pytest.mark.parametrize("end", ["returned", "expired", "purged", "acked by another key"])
+@boxed
+async def test_messages_whose_delivery_has_ended_are_not_in_flight(box, end):
+    """However it ended: leases are returned by the server when a connection is lost."""
+    await box.publish(QUEUE, *[b"1"] * 10)
+    open_for = metered(box, key_in_flight=3)
+    broker = open_for(key())
+    leased = (await broker.messages.lease(QUEUE, max=3, lease_ms=1_000)).runs
+    receipts = [f"{run.receipt}{run.offset}-{run.offset + run.count - 1}" for run in leased]
+    with pytest.raises(RateLimited):
+        broker.messages.lease(QUEUE, max=1)
+    if end == "returned":
+        await box.broker.messages.release(receipts)
+    elif end == "expired":
+        await box.advance(1_001)
+    elif end == "acked by another key":
+        await open_for(key("k2")).messages.ack(receipts)
+    else:
+        with pytest.raises(Conflict) as asked:
+            await box.broker.queues.purge(QUEUE)
+        await box.broker.queues.purge(QUEUE, confirm=asked.value.details["confirm"])
+        await box.publish(QUEUE, *[b"1"] * 10)
+    assert sum(run.count for run in (await broker.messages.lease(QUEUE, max=9)).runs) == 3

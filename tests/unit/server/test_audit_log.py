@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 
 import pytest
 
@@ -130,3 +131,32 @@ def test_an_empty_trail_has_no_entries(tmp_path):
     log = AuditLog(tmp_path / "audit.log", SystemClock())
     assert log.read(None, 5) == log.read(0, 5) == []
     asyncio.run(log.close())
+
+
+def test_a_writer_that_goes_away_does_not_let_the_next_entry_overtake(tmp_path, monkeypatch):
+    sync, began, go_on = AuditLog._sync, threading.Event(), threading.Event()
+
+    def slow(self, data: bytes) -> None:
+        if b'"first"' in data:
+            began.set()
+            assert go_on.wait(30)
+        sync(self, data)
+
+    monkeypatch.setattr(AuditLog, "_sync", slow)
+
+    async def run() -> None:
+        log = AuditLog(tmp_path / "audit.log", SystemClock())
+        first = asyncio.ensure_future(log.write(ACTOR, "queues.delete", "first", "ok"))
+        await asyncio.to_thread(began.wait, 30)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        second = asyncio.ensure_future(log.write(ACTOR, "queues.delete", "second", "ok"))
+        for _ in range(10):
+            await asyncio.to_thread(lambda: None)
+        go_on.set()
+        await second
+        await log.close()
+
+    asyncio.run(run())
+    assert verify(tmp_path / "audit.log").problem == ""
+    assert [each.object for each in AuditLog(tmp_path / "audit.log", SystemClock()).read(0, 10)] == ["first", "second"]

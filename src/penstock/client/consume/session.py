@@ -283,14 +283,9 @@ class ConsumerSession(SettleCalls, Generic[M, B]):
             if prefix is not None:
                 verb = "reject" if protection.on_invalid == "reject" else "nack"
                 spans = [ReceiptSpan(prefix, offset, offset)]
-                self._settling.start(self._settle_logged(verb, spans, str(error)), f"penstock {verb}")
+                text = str(error)[: limits.ERROR_CHARS_MAX]
+                self._settling.start(self._settle_logged(verb, spans, error=text), f"penstock {verb}")
         return opened
-
-    async def _settle_logged(self, verb: str, spans: Sequence[ReceiptSpan], error: str) -> None:
-        try:
-            await self.settle(verb, spans, error=error[: limits.ERROR_CHARS_MAX])
-        except PenstockError as problem:
-            log.warning("%s: %s failed: %s", self._options.source, verb, problem)
 
     def _buffer(self, runs: Sequence[LeasedRun]) -> None:
         now = self.runtime.time()

@@ -220,15 +220,16 @@ class SettleCalls:
 
         Cancelling the caller does not cancel the nack.
         """
-        task = self._settling.start(self._nack_logged(spans, delay_ms, error), f"penstock nack {self._options.source}")
+        nack = self._settle_logged("nack", spans, delay_ms=delay_ms, error=error)
+        task = self._settling.start(nack, f"penstock nack {self._options.source}")
         if task is not None:
             await self.runtime.wait([task])
 
-    async def _nack_logged(self, spans: Sequence[ReceiptSpan], delay_ms: int | None, error: str) -> None:
+    async def _settle_logged(self, verb: str, spans: Sequence[ReceiptSpan], **fields: Any) -> None:
         try:
-            await self.settle("nack", spans, delay_ms=delay_ms, error=error)
+            await self.settle(verb, spans, **fields)
         except PenstockError as problem:
-            log.warning("%s: nack failed: %s", self._options.source, problem)
+            log.warning("%s: %s failed: %s", self._options.source, verb, problem)
 
     async def transact(self, spans: Sequence[ReceiptSpan], items: Sequence[dict[str, Any]]) -> Transacted:
         with self._traced("transact", spans):

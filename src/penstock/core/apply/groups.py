@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock import limits
 from penstock.core import records
 from penstock.core.offsets.ranges import RangeSet
-from penstock.core.order.dispatcher_adapter import open_desk
+from penstock.core.order.dispatcher_adapter import open_dispatcher
 from penstock.core.state import Shard, windows
 from penstock.core.state.groups import STAYS, begin
 from penstock.core.state.log_start import move_start
@@ -20,7 +20,7 @@ def apply_created(shard: Shard, record: records.GroupCreated) -> None:
         begin(queue, partition, record.group, start, record.at)
         move_start(queue, partition)
     if queue.config.indexed and not shard.replaying:
-        open_desk(queue, record.group)
+        open_dispatcher(queue, record.group)
 
 
 def apply_moved(shard: Shard, record: records.GroupMoved) -> None:
@@ -33,7 +33,7 @@ def apply_moved(shard: Shard, record: records.GroupMoved) -> None:
             move_start(queue, partition)
     if queue.config.indexed and not shard.replaying:
         # The index is over all partitions: also over those in which the group stays as it is.
-        open_desk(queue, record.group)
+        open_dispatcher(queue, record.group)
         for number in range(len(queue.partitions)):
             shard.rebuild_progress(queue, number, record.group)
     if queue.config.window_ms:

@@ -19,8 +19,8 @@ def dead_letters_removed(shard: Shard, record: records.DeadLettersRemoved) -> No
     for first, stop in pairs(record.ranges):
         for offset in range(first, stop):
             letter = dead.take(record.group, offset)
-            if letter is not None and letter.key and progress.desk is not None:
-                progress.desk.unpark(letter.key, offset)
+            if letter is not None and letter.key and progress.adapter is not None:
+                progress.adapter.unpark(letter.key, offset)
     _count(queue, record.redrive, record.ranges)
 
 
@@ -38,8 +38,8 @@ def redriven(shard: Shard, record: records.Redriven) -> None:
                 0, record.due, letter.first_at, letter.last_at, letter.error, letter.consumer, letter.budget,
                 letter.redriven + 1,
             )  # fmt: skip
-            if letter.key and progress.desk is not None:
-                progress.desk.waiting(offset)
+            if letter.key and progress.adapter is not None:
+                progress.adapter.waiting(offset)
             if record.due <= record.at:
                 # At once means before anything that is asked for at the same moment.
                 progress.make_ready(offset, offset + 1)

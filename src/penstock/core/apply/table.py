@@ -60,6 +60,7 @@ def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
         shard.next_queue = record.queue + 1
         return
     before, queue.config = queue.config, record.config
+    shard.placements += before.placement != record.config.placement
     kept_nothing = before.retention.mode == "until_acked"
     for partition in queue.partitions:
         if kept_nothing and record.config.retention.mode == "keep":
@@ -227,9 +228,9 @@ def _put_in_order(partition: Partition, record: records.Published) -> None:
     partition.traits.note(first, record.batch)
     for progress in partition.progress.values():
         progress.cursor = stop
-        if progress.desk is not None:
+        if progress.adapter is not None:
             for begin, end in partition.scheduled.gaps(first, stop):
-                progress.desk.ready(begin, end, fresh=True)
+                progress.adapter.ready(begin, end, fresh=True)
 
 
 def _note_expiries(shard: Shard, queue: Queue, record: records.Published) -> None:
@@ -280,8 +281,8 @@ def _leased(shard: Shard, record: records.Leased) -> None:
             held.append(Held(first, stop, attempt, deadline))
     if record.settled:
         progress.mark_done(ranges)
-    elif progress.desk is not None:
-        progress.desk.leased(ranges)
+    elif progress.adapter is not None:
+        progress.adapter.leased(ranges)
     if queue.config.window_ms:
         windows.note_leased(shard, queue, record)
     if record.settled:
@@ -337,8 +338,8 @@ def _retried(shard: Shard, record: records.Retried) -> None:
                     progress.make_ready(offset, offset + 1)
                 else:
                     heappush(progress.waiting, (record.due, offset))
-    if waiting and progress.desk is not None:
-        progress.desk.delayed(waiting)
+    if waiting and progress.adapter is not None:
+        progress.adapter.delayed(waiting)
     _release(shard, progress, record.lease, record.ranges)
     shard.arm(record.due, record.queue, record.partition, record.group)
 
@@ -370,8 +371,8 @@ def _dead_lettered(shard: Shard, record: records.DeadLettered) -> None:
                         before.redriven if before else 0, key,
                     )  # fmt: skip
                     partition.dead.put(record.group, offset, letter)
-                    if key and progress.desk is not None:
-                        progress.desk.park(key, offset)
+                    if key and progress.adapter is not None:
+                        progress.adapter.park(key, offset)
     _release(shard, progress, record.lease, record.ranges)
     progress.mark_done(list(pairs(record.ranges)))
     move_start(queue, partition)
@@ -389,8 +390,8 @@ def _release(shard: Shard, progress: Progress, lease_id: int, ranges: list[int])
     lease.release(ranges)
     for first, stop in pairs(ranges):
         progress.leased.remove(first, stop)
-    if progress.desk is not None:
-        progress.desk.let_go(pairs(ranges))
+    if progress.adapter is not None:
+        progress.adapter.let_go(pairs(ranges))
     if not lease.held:
         del shard.leases[lease_id]
     if shard.queues[lease.queue].partitions[lease.partition].overdue:
@@ -435,10 +436,10 @@ def _rescheduled(shard: Shard, record: records.Rescheduled) -> None:
                     progress.retries[offset] = msgspec.structs.replace(retry, due=record.due)
                     heappush(progress.waiting, (record.due, offset))
                     shard.arm(record.due, record.queue, record.partition, group)
-                    if progress.desk is not None:
-                        progress.desk.delayed([(offset, offset + 1)])
-                elif progress.desk is not None:
-                    progress.desk.leave(((offset, offset + 1),))
+                    if progress.adapter is not None:
+                        progress.adapter.delayed([(offset, offset + 1)])
+                elif progress.adapter is not None:
+                    progress.adapter.leave(((offset, offset + 1),))
                 elif offset >= progress.cursor:
                     partition.delayed.add(offset, offset + 1)
                     progress.undelayed.remove(offset, offset + 1)

@@ -5,8 +5,9 @@ every stored message from there on is delivered, also those that it had finished
 messages do not come back: those that have ended for all groups; dead letters of the group, which are redriven instead;
 and, in a queue that keeps messages only until they are acked, those that every group had finished.
 
-What only a deleted group had not finished is let go with it, and so are its dead letters. The messages of a queue whose
-last group was deleted stay, but for those that it had finished. The number of a group is never used again.
+Messages that no other group has to finish are released with a deleted group, and so are its dead letters. The messages
+of a queue whose last group was deleted stay, except those that the group had finished. The number of a group is never
+used again.
 """
 
 from __future__ import annotations

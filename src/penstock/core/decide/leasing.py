@@ -168,7 +168,7 @@ def _select(partition: Partition, progress: Progress, wanted: int, now_ms: int) 
     runs: list[int] = []
     cursor, end, ready = progress.cursor, partition.end, progress.ready
     while wanted > 0:
-        if partition.delayed or progress.done or partition.overdue:
+        if partition.delayed.count or progress.done.count or partition.overdue.count:
             cursor = progress.on_path(partition, cursor)
         if ready and ready[0] < cursor:
             offset = heappop(ready)

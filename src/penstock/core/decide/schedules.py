@@ -1,13 +1,13 @@
 """Recurring schedules: messages that a calendar publishes.
 
-A schedule is at one fire time, `next`. When it has come, the next tick decides one thing: the message (or the few
-messages) of that time, and what the fire time after it is. Both are facts of one decision, so a fire time has its
-message or the schedule is still at it: there is nothing in between for a power loss to find. Replay reads the fire
-times that were decided, and never asks a calendar.
+A schedule has one next fire time, `next`. When that time has come, the next tick decides the message (or the few
+messages) of the fire time, and the fire time after it. Both are records of one decision: after a power loss either the
+message is published and the schedule has advanced, or neither. Replay reads the fire times from the records and
+computes no calendar.
 
-What cannot be published (the queue is full, or gone) is not passed over: the schedule stays where it is, says why, and
-tries again. Fire times that were missed meanwhile, or while no broker ran, or while it was paused, are made up for by
-its `catch_up`:
+A message that cannot be published (the queue is full, or deleted) is not skipped: the schedule stays at its fire time,
+reports the reason, and tries again. Fire times that passed meanwhile, or while no broker ran, or while the schedule was
+paused, are handled as its `catch_up` says:
 
     latest   the latest of them has its message, the others have none
     all      each of them has its message, in steps of a hundred

@@ -152,6 +152,20 @@ def reject(shard: Shard, command: commands.Reject, now_ms: int) -> Decision:
     return Decision(made, replies)
 
 
+def drop_unreadable(shard: Shard, command: commands.DropUnreadable, now_ms: int) -> Decision:
+    settling = _Settling(shard)
+    made: list[Record] = []
+    replies: list[list[Outcome]] = []
+    for claim, problem in zip(command.claims, command.problems, strict=True):
+        lease, parts = settling.held(claim)
+        for part in parts:
+            assert lease is not None
+            about = (now_ms, lease.queue, lease.partition, lease.group, lease.id)
+            made.append(_unreadable(about, part.first, part.stop, problem))
+        replies.append(_outcomes(claim, [Outcome(part.first, part.stop, "dead_lettered") for part in parts]))
+    return Decision(made, replies)
+
+
 def release(shard: Shard, command: commands.Release, now_ms: int) -> Decision:
     settling = _Settling(shard)
     made: list[Record] = []
@@ -223,8 +237,8 @@ def fail(
 def undo_lease(made: list[Record], damaged: list[tuple[int, int, int, str]]) -> list[Record]:
     """The facts of a lease that is not given, because its messages cannot be read: no delivery counts as an attempt.
 
-    What is damaged, (partition, first, stop, problem) each, becomes a dead letter, whatever the queue does with others;
-    what was erased is gone; the rest is released.
+    Each entry of `damaged` is (partition, first, stop, problem). Damaged messages become dead letters in any queue,
+    erased messages are removed, and the rest is released.
     """
     undone: list[Record] = []
     for fact in made:
@@ -239,14 +253,17 @@ def undo_lease(made: list[Record], damaged: list[tuple[int, int, int, str]]) -> 
         for partition, first, stop, problem in damaged:
             if partition == fact.partition:
                 lost.add(first, stop)
-                if problem == ERASED:
-                    undone.append(records.DeadLettered(*about, [first, stop], "erased", kept=False))
-                else:
-                    undone.append(records.DeadLettered(*about, [first, stop], "damaged", problem))
+                undone.append(_unreadable(about, first, stop, problem))
         kept = [bound for first, stop in rest for part in lost.gaps(first, stop) for bound in part]
         if kept:
             undone.append(records.Released(*about, kept))
     return undone
+
+
+def _unreadable(about: tuple[int, int, int, int, int], first: int, stop: int, problem: str) -> records.DeadLettered:
+    if problem == ERASED:
+        return records.DeadLettered(*about, [first, stop], "erased", kept=False)
+    return records.DeadLettered(*about, [first, stop], "damaged", problem)
 
 
 def _by_budget(partition: Partition, general: int, group: int, part: Held) -> list[tuple[int, int, int]]:

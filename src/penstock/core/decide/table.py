@@ -62,6 +62,7 @@ _DECIDE: dict[type, Callable[[Shard, Any, int], Decision]] = {
     commands.Ack: settling.ack,
     commands.Nack: settling.nack,
     commands.Reject: settling.reject,
+    commands.DropUnreadable: settling.drop_unreadable,
     commands.Release: settling.release,
     commands.Extend: settling.extend,
     commands.Join: rebalancing.join,

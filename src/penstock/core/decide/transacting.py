@@ -1,7 +1,7 @@
 """Deciding a transaction: acks and publishes that happen together, or not at all.
 
-What makes it safe to repeat is its own content. The first time leaves a fact with a digest of the whole request, and
-the same request again is answered from that: its receipts are stale by then, and that is no failure but the proof.
+A transaction can be repeated safely, without an id. The first request leaves a record with a digest of the whole
+request; the same request again is answered from that record, although its receipts are stale by then.
 """
 
 from __future__ import annotations

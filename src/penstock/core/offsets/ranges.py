@@ -3,8 +3,9 @@
 Ranges are half open, `[start, stop)`, sorted, and never touch each other. Adding at the end, the usual case, costs
 O(1); anywhere else a bisection and one memory move.
 
-What is taken in no order at all crumbles: halfway through a heap of two million there would be half a million ranges,
-and a move of megabytes for each message. A `CrumblingSet` of thousands of ranges is kept as bits, until few are left.
+Offsets that are added in random order fragment a set: halfway through a heap of two million messages it would have half
+a million ranges, and each change would move megabytes. A `CrumblingSet` of thousands of ranges is therefore kept as
+bits, until few are left.
 """
 
 from __future__ import annotations

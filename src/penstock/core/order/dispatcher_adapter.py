@@ -1,7 +1,8 @@
-"""Between a partition's progress and the dispatcher of its group: what happens to offsets is told as places.
+"""The connection of a partition's progress to the dispatcher of its group.
 
-A `Progress` knows the offsets of one partition, a `Dispatcher` the places of all; a desk is one partition's way to it.
-Desks are opened from the hard state, after a restart or when a queue comes to have an order.
+A `Progress` has the offsets of one partition; a `Dispatcher` has places, which order the messages of all partitions.
+One `DispatcherAdapter` per progress passes changes on and converts offsets to places. Dispatchers and adapters are soft
+state: they are built from hard state after a restart, and when a queue gets an order.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from penstock.core.order.fifo import PARTITION_BITS, place_of
 from penstock.core.state import Partition, Progress, Queue
 
 LEFT_OUT_MAX = 16
-"""Offsets between two ranges, on average, that are read along: where there are more, each range is read by itself."""
+"""If two ranges are at most so many offsets apart, on average, all are read in one pass, with the offsets between."""
 Ranges: TypeAlias = Sequence[tuple[int, int]]
-"""Offsets `[first, stop)`, as they come."""
+"""Ranges `[first, stop)` of offsets, in any order."""
 
 
-class Desk:
-    """One partition's way to the dispatcher of its group: what a `Progress` tells it."""
+class DispatcherAdapter:
+    """Passes changes of one `Progress` on to the dispatcher of its group."""
 
     __slots__ = ("_dispatcher", "_partition", "_queue")
 
@@ -51,11 +52,11 @@ class Desk:
             self._dispatcher.ready(place)
 
     def oldest(self) -> int | None:
-        """The lowest offset that would be given out now."""
+        """The lowest offset that can be leased now."""
         return self._dispatcher.oldest(self._partition)
 
     def leave(self, ranges: Ranges) -> None:
-        """These are done, or were moved to a later time."""
+        """The messages are done, or were moved to a later time."""
         dispatcher = self._dispatcher
         dispatcher.not_offered(self._partition, ranges)
         if dispatcher.gate is not None:
@@ -83,7 +84,7 @@ class Desk:
         left_out = end - begin - sum([stop - first for first, stop in ranges])
         near = left_out <= LEFT_OUT_MAX * len(ranges) and not self._queue.growths
         if near and (inside := _inside(ranges, begin, end)) is not None:
-            # Read in one go, and what lies between is left out.
+            # One pass over the whole stretch; the offsets between the ranges are skipped.
             return compress(zip(column.stretch(begin, end), self.places(begin, end), strict=True), inside)
         keys = array("q")
         for first, stop in ranges:
@@ -91,14 +92,14 @@ class Desk:
         return zip(keys, chain.from_iterable([self.places(first, stop) for first, stop in ranges]), strict=True)
 
     def waiting(self, offset: int) -> None:
-        """A failed message holds its key until it is done; so does one that was given up, its key parked, and is
-        to be tried again."""
+        """The message waits for its next attempt and holds its key until it is done. Also for a redriven dead letter
+        whose key was parked."""
         place = self.place(offset)
         self._dispatcher.hold(place)
         self._dispatcher.wait(place)
 
     def delayed(self, ranges: Ranges) -> None:
-        """Messages that were tried before, and hold their keys if they did, cannot be given out for a while."""
+        """Messages that were tried before cannot be leased for a while. They keep the keys that they hold."""
         self._dispatcher.not_offered(self._partition, ranges)
         if self._dispatcher.gate is not None:
             wait = self._dispatcher.gate.wait
@@ -131,51 +132,51 @@ def _inside(ranges: Ranges, begin: int, end: int) -> bytearray | None:
     return inside
 
 
-def open_desks(queue: Queue) -> None:
-    """The dispatchers of a queue from its hard state; none where a cursor is enough."""
-    close_desks(queue)
+def open_dispatchers(queue: Queue) -> None:
+    """Build the dispatchers of a queue from its hard state. An unordered queue has none: its cursor is enough."""
+    close_dispatchers(queue)
     if queue.config.indexed:
         for group in queue.group_names:
-            open_desk(queue, group)
+            open_dispatcher(queue, group)
 
 
-def close_desks(queue: Queue) -> None:
-    """Remove the dispatchers; ready messages are not indexed until the desks are opened again."""
+def close_dispatchers(queue: Queue) -> None:
+    """Remove the dispatchers; ready messages are not indexed until the dispatchers are opened again."""
     queue.dispatchers = {}
     for partition in queue.partitions:
         for progress in partition.progress.values():
-            progress.desk = None
+            progress.adapter = None
 
 
 def follow_settings(queue: Queue, before: QueueConfig) -> None:
-    """The queue has other settings, and more partitions perhaps, in the same order: the dispatchers stay."""
+    """Keep the dispatchers of a queue whose settings, or number of partitions, changed, but not its order."""
     for group, dispatcher in queue.dispatchers.items():
         dispatcher.follow(before)
         dispatcher.ages += [Ages() for _ in queue.partitions[len(dispatcher.ages) :]]
         for number, partition in enumerate(queue.partitions):
             progress = partition.progress[group]
-            if progress.desk is None:
-                progress.desk = Desk(queue, dispatcher, number)
+            if progress.adapter is None:
+                progress.adapter = DispatcherAdapter(queue, dispatcher, number)
 
 
-def open_desk(queue: Queue, group: int) -> None:
-    """The dispatcher of one group. A message that waits for its next attempt is offered when that is due."""
+def open_dispatcher(queue: Queue, group: int) -> None:
+    """Build the dispatcher of one group. A message that waits for its next attempt is offered when it is due."""
     dispatcher = queue.dispatchers[group] = Dispatcher(queue, group)
     free: list[Iterator[int]] = []
     for number, partition in enumerate(queue.partitions):
         progress = partition.progress[group]
-        desk = progress.desk = Desk(queue, dispatcher, number)
+        adapter = progress.adapter = DispatcherAdapter(queue, dispatcher, number)
         held = progress.leased.copy()
-        desk.leased(list(progress.leased))
+        adapter.leased(list(progress.leased))
         for offset, retry in sorted(progress.retries.items()):
             held.add(offset, offset + 1)
             # A redriven message counts as new, unless its key has waited for it.
             if offset not in progress.leased and (retry.attempt or queue.config.park_dead_keys):
-                desk.waiting(offset)
+                adapter.waiting(offset)
         if queue.config.park_dead_keys:
             for offset, key in partition.dead.keys(group):
-                desk.park(key, offset)
-        free.append(_free_places(partition, progress, held, desk))
+                adapter.park(key, offset)
+        free.append(_free_places(partition, progress, held, adapter))
     if dispatcher.load(free):
         return
     places = merge(*free)
@@ -183,10 +184,10 @@ def open_desk(queue: Queue, group: int) -> None:
         dispatcher.ready_all(some, number=0 if len(free) == 1 else None)
 
 
-def _free_places(partition: Partition, progress: Progress, held: RangeSet, desk: Desk) -> Iterator[int]:
-    """Messages that are neither done, nor leased, nor scheduled for later: ascending."""
+def _free_places(partition: Partition, progress: Progress, held: RangeSet, adapter: DispatcherAdapter) -> Iterator[int]:
+    """Places of the messages that are neither done, nor leased, nor scheduled for later, in ascending order."""
     for first, stop in progress.done.gaps(progress.floor, partition.end):
         for inside, after in held.gaps(first, stop):
             for free, busy in partition.scheduled.gaps(inside, after):
                 for begin in range(free, busy, LOAD_AT_ONCE):
-                    yield from desk.places(begin, min(busy, begin + LOAD_AT_ONCE))
+                    yield from adapter.places(begin, min(busy, begin + LOAD_AT_ONCE))

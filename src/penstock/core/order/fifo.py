@@ -33,7 +33,7 @@ def partition_and_offset(place: int) -> tuple[int, int]:
 
 
 Valid = Callable[[int], bool]
-"""Is this place still to be given out? What is in a row may have been settled, leased or moved since it joined."""
+"""Whether the message at this place can still be leased: it may have been settled, leased or moved since then."""
 
 
 class Line:

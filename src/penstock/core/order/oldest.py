@@ -14,8 +14,8 @@ def oldest_ready(queue: Queue, partition: Partition, group: int | None, now_ms: 
     progress = partition.progress.get(group) if group is not None else None
     if progress is None:
         return next((first for first, _ in free_for_newcomers(queue, partition)), None)
-    if progress.desk is not None:
-        return progress.desk.oldest()
+    if progress.adapter is not None:
+        return progress.adapter.oldest()
     cursor = progress.on_path(partition, progress.cursor)
     offset = cursor if cursor < partition.end else None
     ready = progress.ready

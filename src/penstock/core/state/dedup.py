@@ -1,11 +1,11 @@
-"""Exact deduplication: what was published under a client's id, or under a producer's sequence number.
+"""Exact deduplication of messages: by client id, and by producer and sequence number.
 
-Exact means: no filter that can be wrong, and no assumption on order. A producer's accepted numbers are kept as ranges,
-so two batches that overtake each other on the network are both stored, and each is still recognised when it is sent
-again. The state moves in the same record as the message: there is no moment in which one is known and not the other.
+Exact means: no filter with false positives, and no assumption on order. The accepted numbers of a producer are kept as
+ranges, so two batches that overtake each other on the network are both stored, and a repetition of either is found.
+The same record stores a message and changes this state, so neither is ever known without the other.
 
-What is repeated within a window of 24 hours is a duplicate; afterwards it is another message. A client id is also a
-handle of its message, and stays one for as long as the message is not finished. A cancelled message frees its id.
+A repetition within 24 hours, the window, is a duplicate; after the window it is a new message. A client id also
+identifies its message in calls such as cancel, until the message is finished. A cancelled message frees its id.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.core.state.client_ids import ClientIds, Place
 
 
 class SeqRun(msgspec.Struct, gc=False):
-    """Sequence numbers `first` to `stop`, stored one after another from `offset` on."""
+    """Messages with the sequence numbers `[first, stop)`, stored at consecutive offsets from `offset` on."""
 
     first: int
     stop: int
@@ -34,14 +34,14 @@ class Producer(msgspec.Struct):
     used_at: int
     accepted: RangeSet
     runs: list[SeqRun] = []
-    """The latest ones, so that the answer to a repeated publish can be repeated too."""
+    """The latest runs, from which the reply to a repeated publish is made."""
     sizes: list[int] = []
-    """Soft: how many runs each remembered publish has. What is forgotten is forgotten by whole publishes."""
+    """Soft: the number of runs of each publish. The oldest runs are dropped by whole publishes."""
 
     def remember(self, runs: list[SeqRun]) -> None:
         for run in runs:
             self.accepted.add(run.first, run.stop)
-            # The ids of one publish lie close together and those of two, which begin at random, do not.
+            # Ids of one publish are close to each other; each publish begins at a random id.
             if self.sizes and run.id - self.runs[-self.sizes[-1]].id < limits.BATCH_MESSAGES_MAX:
                 self.sizes[-1] += 1
             else:
@@ -54,9 +54,9 @@ class Producer(msgspec.Struct):
             del self.runs[: self.sizes.pop(0)]
 
     def places(self, first: int, stop: int) -> dict[int, Place]:
-        """Where the numbers from `first` to `stop` went, as far as that is still remembered."""
+        """The places of the messages with the numbers `[first, stop)`, as far as their runs are kept."""
         found: dict[int, Place] = {}
-        # What is repeated is mostly what was sent last.
+        # Most repetitions are of the latest publish.
         for run in reversed(self.runs):
             for seq in range(max(first, run.first), min(stop, run.stop)):
                 found[seq] = Place(run.partition, run.offset + seq - run.first, run.id + seq - run.first)
@@ -66,40 +66,40 @@ class Producer(msgspec.Struct):
 
 
 class Dedup:
-    """Hard state of one queue, all of it."""
+    """The deduplication state of one queue. All of it is hard state."""
 
     __slots__ = ("ids", "producers")
 
     def __init__(self) -> None:
         self.ids = ClientIds()
         self.producers: dict[str, Producer] = {}
-        """Least recently used first."""
+        """By name, the least recently used producer first."""
 
-    # -- questions ----------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     def first_with(self, client_id: bytes, now_ms: int) -> Place | None:
-        """The message that another one with this client id would be a duplicate of; None after the window."""
+        """The stored message that makes another one with this client id a duplicate; None after the window."""
         known = self.ids.get(client_id)
         return known[1] if known is not None and known[0] >= now_ms - limits.DEDUP_WINDOW_MS else None
 
     def place_of(self, client_id: bytes) -> Place | None:
-        """The latest message with this client id: for as long as it is not finished, and at least for the window."""
+        """The latest message with this client id. Known until the message is finished, and at least for the window."""
         known = self.ids.get(client_id)
         return known[1] if known is not None else None
 
     def producer(self, name: str, now_ms: int) -> Producer | None:
-        """None also for a producer that was not heard of within the window."""
+        """None for a producer that is unknown, or has published nothing within the window."""
         known = self.producers.get(name)
         return known if known is not None and known.used_at >= now_ms - limits.DEDUP_WINDOW_MS else None
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def remember_ids(self, client_ids: Sequence[bytes], at_ms: int, place: Place) -> None:
-        """Of messages that were stored side by side from `place` on; empty for a message without a client id."""
+        """Note the client ids of messages at consecutive offsets from `place` on. Empty: the message has none."""
         self.ids.add(client_ids, at_ms, place)
 
     def free_id(self, client_id: bytes, at_ms: int) -> None:
-        """Its message was cancelled: the next one with this id is stored."""
+        """The message with this client id was cancelled: the next message with the id is stored."""
         self.ids.free(client_id, at_ms)
 
     def remember_seqs(self, producer: str, epoch: int, at_ms: int, runs: list[SeqRun]) -> None:
@@ -112,8 +112,8 @@ class Dedup:
         self.producers[producer] = entry
 
     def forget(self, now_ms: int, is_unfinished: Callable[[Place], bool], most: int) -> None:
-        """Drop what is older than the window, but for the ids of unfinished messages. Looks at up to `most` ids: more
-        than come in, so that the oldest are soon gone."""
+        """Drop entries that are older than the window, except ids of unfinished messages. Each call checks up to `most`
+        ids, which is more than arrive between two calls, so that old ids do not accumulate."""
         before_ms = now_ms - limits.DEDUP_WINDOW_MS
         if self.ids.chunks:
             self.ids.forget_before(before_ms, now_ms, is_unfinished, most)

@@ -10,7 +10,7 @@ from penstock.core.offsets.ranges import CrumblingSet, RangeSet
 from penstock.core.state.retries import Retries
 
 if TYPE_CHECKING:
-    from penstock.core.order.dispatcher_adapter import Desk
+    from penstock.core.order.dispatcher_adapter import DispatcherAdapter
     from penstock.core.state.shard import Partition
 
 NEVER_MS = 2**62
@@ -19,7 +19,7 @@ NEVER_MS = 2**62
 class Progress:
     """How far one group is in one partition."""
 
-    __slots__ = ("armed", "cursor", "desk", "done", "floor", "leased", "ready", "retries", "undelayed", "waiting")
+    __slots__ = ("adapter", "armed", "cursor", "done", "floor", "leased", "ready", "retries", "undelayed", "waiting")
 
     def __init__(self, start: int):
         # Hard.
@@ -36,7 +36,7 @@ class Progress:
         """Heap of offsets off the cursor's path whose time has come; may hold stale entries."""
         self.waiting: list[tuple[int, int]] = []
         """Heap of (due, offset) of retries; may hold stale entries."""
-        self.desk: Desk | None = None
+        self.adapter: DispatcherAdapter | None = None
         """Where what is ready is reported instead of `ready`, if the queue has a dispatcher."""
         self.armed = NEVER_MS
 
@@ -50,13 +50,13 @@ class Progress:
                 if self.cursor < self.floor:
                     self.cursor = self.floor
                     self.undelayed.remove_below(self.floor)
-        if self.desk is not None:
-            self.desk.leave(ranges)
+        if self.adapter is not None:
+            self.adapter.leave(ranges)
 
     def make_ready(self, first: int, stop: int) -> None:
         """`[first, stop)`, off the cursor's path, may be delivered from now on."""
-        if self.desk is not None:
-            self.desk.ready(first, stop)
+        if self.adapter is not None:
+            self.adapter.ready(first, stop)
             return
         for offset in range(first, stop):
             heappush(self.ready, offset)
@@ -72,7 +72,7 @@ class Progress:
         """Where the path that goes on at `cursor` is interrupted next."""
         end = partition.end
         stop = min(self._next_delayed(partition, cursor), self.done.next_start(cursor, end))
-        return min(stop, partition.overdue.next_start(cursor, end)) if partition.overdue else stop
+        return min(stop, partition.overdue.next_start(cursor, end)) if partition.overdue.count else stop
 
     def is_delayed(self, partition: Partition, offset: int) -> bool:
         """True if the cursor passes over this offset, at or above it: published with a delay, or rescheduled."""
@@ -96,7 +96,7 @@ class Progress:
     def _next_delayed(self, partition: Partition, cursor: int) -> int:
         """Where the cursor, which is on its path, comes to an offset that it passes over; or the end of the log."""
         delayed, end = partition.delayed, partition.end
-        if not self.undelayed:
+        if not self.undelayed.count:
             return delayed.next_start(cursor, end)
         while cursor < end and not self.is_delayed(partition, cursor):
             cursor = self.undelayed.past(cursor) if cursor in self.undelayed else delayed.next_start(cursor, end)
@@ -179,8 +179,8 @@ class Progress:
         heapify(self.waiting)
         self.ready = []
         self.armed = NEVER_MS
-        if self.desk is not None:
-            return  # its dispatcher has been told everything, see `desk.open_desk`
+        if self.adapter is not None:
+            return  # `open_dispatcher` has reported all ready messages to the dispatcher
         candidates = RangeSet([(self.floor, min(self.cursor, partition.end))])
         for first, stop in self.delayed(partition):
             candidates.add(first, stop)

@@ -364,10 +364,9 @@ class Shard:
 
     __slots__ = (
         "advanced_ms", "alarms", "changing", "deadlines", "due_schedules", "former_queues", "grace", "holds", "keys",
-        "last_id",
-        "leases", "next_lease", "next_queue", "now_ms", "number", "overdue", "overdue_groups", "overdue_partitions",
-        "paths", "queues", "replaying", "schedules", "term", "timers", "transactions", "users", "webhook_groups",
-        "webhooks",
+        "last_id", "leases", "next_lease", "next_queue", "now_ms", "number", "overdue", "overdue_groups",
+        "overdue_partitions", "paths", "placements", "queues", "replaying", "schedules", "term", "timers",
+        "transactions", "users", "webhook_groups", "webhooks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -377,6 +376,8 @@ class Shard:
         self.term = 0
         self.queues: dict[int, Queue] = {}
         self.paths: dict[str, int] = {}
+        self.placements = 0
+        """Soft: changes of the placement of a queue that was there."""
         self.next_queue = 1
         self.leases: dict[int, Lease] = {}
         self.next_lease = 1
@@ -444,7 +445,7 @@ class Shard:
             heappush(self.timers, (due, queue, partition, group))
 
     def rebuild_progress(self, queue: Queue, number: int, group: int) -> None:
-        """The soft fields of a group in one partition, after its desk was opened."""
+        """Build the soft fields of a group in one partition, after its dispatcher was opened."""
         partition = queue.partitions[number]
         progress = partition.progress[group]
         progress.rebuild(partition)

@@ -1,12 +1,13 @@
-"""Window buffers: a queue that delivers nothing until its newest message has been left alone for a while.
+"""Window buffers: a queue that delivers its messages when nothing has been published to it for a while.
 
-`window_ms` is that while. So that a queue that is never left alone delivers at all, everything pending may go once the
-oldest ready message of a group has waited `window_max_wait_ms` (null: ten windows, at least a second; 0: for ever).
-What was pending when the first of it was taken for that reason is *flushed*: it stays free however it is taken.
+`window_ms` is the length of that pause. A queue with a steady stream of publishes has no pause, so there is a second
+rule: when the oldest ready message of a group has waited `window_max_wait_ms` (null: ten windows, at least a second;
+0: no limit), all pending messages may be delivered. The first lease by the second rule marks the messages that are
+pending at that moment as *flushed*: later leases may take them at any time.
 
-For the first rule one time per partition is enough. For the second the times of publishes are kept as marks, to a
-thousandth of the longest wait, and only as far back as that wait reaches: at most about a thousand per partition.
-Rounding makes a message younger, so what opens early by a mark is nothing; it opens late by at most a thousandth.
+The first rule needs one time per partition. The second rule needs the times of publishes: they are kept as marks,
+rounded to a thousandth of the longest wait, and only as far back as that wait: about a thousand marks per partition at
+most. Rounding makes a message appear younger, so a window never opens too early, and too late by a thousandth at most.
 """
 
 from __future__ import annotations

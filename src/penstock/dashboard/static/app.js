@@ -56,7 +56,7 @@ function findJumps() {
   search = loadJumps(++searches);
 }
 async function loadJumps(number) {
-  const query = new URLSearchParams({ q: one("input", dialog).value, queue: document.body.dataset.queue || "" });
+  const query = new URLSearchParams({ q: one("input", dialog).value });
   const reply = await fetch(`/ui/jump?${query}`, { headers: { "HX-Request": "true" } }).catch(() => null);
   if (!reply?.ok) return;
   const found = new DOMParser().parseFromString(await reply.text(), "text/html");
@@ -101,12 +101,6 @@ document.addEventListener("click", async (event) => {
     copy.textContent = (await copyText(one("pre", copy.closest(".code")))) ? "Copied" : "Selected";
     setTimeout(() => { copy.textContent = "Copy"; }, 1500);
   }
-  const reason = event.target.closest("[data-filter]");
-  if (reason) {
-    const input = one("#filter");
-    input.value = input.value ? `${input.value} and ${reason.dataset.filter}` : reason.dataset.filter;
-    input.focus();
-  }
 });
 document.addEventListener("change", (event) => {
   if (event.target.matches("#all-ids")) for (const box of all("input[name=ids]")) box.checked = event.target.checked;
@@ -115,6 +109,19 @@ document.addEventListener("change", (event) => {
     const chosen = all("input[name=ids]:checked").length;
     count.textContent = chosen ? `${chosen} selected` : count.dataset.none;
   }
+});
+
+// -- filters: each part of a filter is completed, not only its first -------------------------------------------------------
+
+document.addEventListener("input", (event) => {
+  const list = event.target.matches("[data-completed]") && event.target.list;
+  if (!list) return;
+  list.known ??= [...list.options].map((option) => option.value);
+  const { value } = event.target;
+  const [before] = value.match(/^(.*(?:\b(?:and|or|not)\s+|\())?/i);
+  const isWhole = /["\d\w]\s+$/.test(value.slice(before.length));
+  const offered = isWhole ? ["and ", "or "].map((word) => value + word) : list.known.map((each) => before + each);
+  list.replaceChildren(...offered.map((each) => Object.assign(document.createElement("option"), { value: each })));
 });
 
 // -- charts ---------------------------------------------------------------------------------------------------------------
@@ -144,15 +151,28 @@ async function drawCharts() {
     if (!found) continue;
     const lines = place.dataset.lines.split(" ").map((line) => line.split(":"));
     const per = place.dataset.per === "second" ? found.step_ms / 1000 : 1;
-    const data = [
-      found.at_ms.map((at) => at / 1000),
-      ...lines.map(([name]) => found.series[name].map((value) => (value === null ? null : value / per))),
-    ];
     charts.get(place)?.destroy();
+    charts.delete(place);
+    if (lines.every(([name]) => found.series[name].every((value) => value === null))) {
+      place.innerHTML = '<p class="muted">No minute of this time is known. The first one is there a minute after the start.</p>';
+      continue;
+    }
+    place.textContent = "";
+    // A line has a point for every two pixels: the mean of rates, the largest of other values.
+    const size = Math.max(1, Math.ceil(found.at_ms.length / (place.clientWidth / 2)));
+    const merged = (values) => joined(values, size, place.dataset.per === "second");
+    const data = [
+      found.at_ms.filter((_, at) => at % size === 0).map((at) => at / 1000),
+      ...lines.map(([name]) => merged(found.series[name]).map((value) => (value === null ? null : value / per))),
+    ];
+    // Without a pointer over the chart its legend has the newest values.
+    const known = data[0].findLastIndex((_, at) => data.some((line, number) => number && line[at] !== null));
+    const newest = (chart) => chart.cursor.idx ?? chart.setLegend({ idx: known });
     const axis = { stroke: color("soft"), grid: { stroke: color("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     charts.set(place, new uPlot({
       width: place.clientWidth - 12, height: 170, padding: [10, 10, 0, 0], cursor: { y: false }, legend: { live: true },
       axes: [{ ...axis, size: 28, grid: { show: false }, space: 70, values: (_, times) => times.map(clock) }, { ...axis, size: 54, values: (_, ticks) => ticks.map((tick) => compact(tick)) }],
+      hooks: { ready: [newest], setCursor: [newest] },
       scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.08)] } },
       series: [{ value: "{HH}:{mm}" }, ...lines.map(([, label, hue]) => ({
         label: label.replaceAll("_", " "), stroke: color(hue), width: 1.4, points: { show: false },
@@ -160,6 +180,15 @@ async function drawCharts() {
       }))],
     }, data, place));
   }
+}
+function joined(values, size, isRate) {
+  const found = [];
+  for (let at = 0; at < values.length; at += size) {
+    const known = values.slice(at, at + size).filter((value) => value !== null);
+    if (!known.length) found.push(null);
+    else found.push(isRate ? known.reduce((one, other) => one + other) / known.length : Math.max(...known));
+  }
+  return found;
 }
 function clock(seconds) {
   const at = new Date(seconds * 1000);
@@ -209,10 +238,20 @@ if (tail) {
       one("#tail-empty")?.remove();
     });
   };
-  one("#tail-pause").addEventListener("click", (event) => {
-    if (source) { source.close(); source = undefined; } else open();
-    event.target.textContent = source ? "Pause" : "Resume";
-    one("#tail-state").textContent = source ? "connecting" : "paused";
+  const pause = one("#tail-pause");
+  const close = (text) => {
+    source?.close();
+    source = undefined;
+    one("#tail-state").textContent = text;
+  };
+  pause.addEventListener("click", () => {
+    if (source) close("paused"); else { one("#tail-state").textContent = "connecting"; open(); }
+    pause.textContent = source ? "Pause" : "Resume";
   });
-  open();
+  // A hidden page has no stream: browsers have few connections for one server.
+  document.addEventListener("visibilitychange", () => {
+    if (document.visibilityState === "hidden") source && close("hidden");
+    else if (!source && one("#tail-state").textContent === "hidden") open();
+  });
+  if (document.visibilityState === "visible") open(); else close("hidden");
 }

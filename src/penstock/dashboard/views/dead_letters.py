@@ -40,8 +40,8 @@ async def show(visit: Visit, error: ApiError | None = None, plan: dict[str, Any]
     redrives = (await visit.api.get("/v1/dlq/redrives", queue=visit.queue))["redrives"]
     return visit.page(
         "dead.html", 400 if error else 200, tab="dead", queue=visit.queue, filter=wanted, found=found, error=error,
-        letters=[shown(letter, fields=visit.options.masked) for letter in found["messages"]], reasons=reasons,
-        plan=plan,
+        letters=[shown(letter, visit.code, fields=visit.options.masked) for letter in found["messages"]],
+        reasons=reasons, plan=plan,
         redrives=sorted(redrives, key=lambda each: -each["started_at_ms"])[:5], form=visit.form, chosen=visit.chosen,
         per_page=PER_PAGE,
     )  # fmt: skip
@@ -58,13 +58,16 @@ async def redrive(visit: Visit) -> Page:
     """The first step is a dry run, which changes nothing; the second starts the redrive."""
     form = visit.form
     try:
+        rate = whole_number(form, "rate_per_s")
         body = {
             "queue": visit.queue, **_which(visit), "target": form.get("target") or None,
-            "delay_ms": whole_number(form, "delay_ms"), "rate_per_s": whole_number(form, "rate_per_s") or 100,
+            "delay_ms": whole_number(form, "delay_ms"), "rate_per_s": 100 if rate is None else rate,
             "dry_run": form.get("step") != "start", "redrive_id": form.get("redrive_id") or new_id(),
         }  # fmt: skip
         done = await visit.api.post("/v1/dlq/redrive", body)
     except ApiError as refused:
+        if refused.field == "queue" and form.get("target"):
+            refused.details["field"] = "target"
         return await show(visit, refused)
     if done["dry_run"]:
         return await show(visit, plan=done)

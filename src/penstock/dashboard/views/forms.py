@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from penstock.dashboard.api import ApiError
@@ -25,6 +26,14 @@ def whole_number(form: dict[str, str], name: str) -> int | None:
     if not text.removeprefix("-").isdigit() or len(text) > 18 or not text.isascii():
         raise field_error(name, "expected a whole number")
     return int(text)
+
+
+def moment(form: Mapping[str, str], name: str) -> int:
+    """A time of a form, in milliseconds: as browsers send it, without a zone, in UTC. Raises ApiError."""
+    try:
+        return int(datetime.fromisoformat(form.get(name, "")).replace(tzinfo=UTC).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise field_error(name, "give a time in UTC, like 2026-11-18T20:15") from None
 
 
 def field_error(name: str, message: str) -> ApiError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.dashboard.api import ApiError
-from penstock.dashboard.views.forms import confirmed, field_error
+from penstock.dashboard.views.forms import confirmed, field_error, moment
 from penstock.dashboard.visit import Page, Visit
 
 
@@ -60,11 +60,8 @@ async def delete(visit: Visit) -> Page:
 
 
 def _place(form: dict[str, str]) -> str:
-    """`earliest`, `latest` or `at:<ms>`, from the choice and the time of a form."""
+    """`earliest`, `latest` or `at:<ms>`, from the choice and the time of a form. Raises ApiError."""
     choice = form.get("to", "earliest")
     if choice != "at":
         return choice
-    at = form.get("at", "")
-    if not at.isascii() or not at.isdigit():
-        raise field_error("at", "give the time in milliseconds since 1970, in UTC")
-    return f"at:{at}"
+    return f"at:{moment(form, 'at')}"

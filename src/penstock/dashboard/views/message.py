@@ -1,4 +1,8 @@
-"""One message: why it is where it is, every transition, its payload; cancel and reschedule."""
+"""One message: why it is where it is, every transition, its payload; cancel and reschedule.
+
+The transitions are a page of their own, which the page of the message loads when it is shown: the search for them reads
+the journal from the time of the message on.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +19,28 @@ PAYLOAD_CHARS = 64_000
 
 async def show(visit: Visit, error: ApiError | None = None) -> Page:
     message_id = visit.names["id"]
-    history = await visit.api.get("/v1/history", queue=visit.queue, id=message_id)
     groups = (await visit.api.get("/v1/groups", queue=visit.queue))["groups"]
     names = [entry["group"] for entry in groups] or ["default"]
-    last = next((event["group"] for event in reversed(history["events"]) if "group" in event), "default")
-    group = next((name for name in (visit.query.get("group"), last, "default") if name in names), names[0])
+    letter = await dead_letter(visit, message_id) if len(names) > 1 and "group" not in visit.query else None
+    wanted = visit.query.get("group"), letter["group"] if letter else None, "default"
+    group = next((name for name in wanted if name in names), names[0])
     explained = (await visit.api.get("/v1/explain", queue=visit.queue, id=message_id, group=group))["messages"][0]
     stored = await _stored(visit, explained) or await dead_letter(visit, message_id)
     masked = visit.query.get("mask") == "1"
     return visit.page(
-        "message.html", 400 if error else 200, tab="messages", queue=visit.queue, id=message_id, history=history,
+        "message.html", 400 if error else 200, tab="messages", queue=visit.queue, id=message_id,
         explained=explained, groups=names, group=group, error=error, form=visit.form,
         shown=None if stored is None else shown(
-            stored, masked=masked, chars=PAYLOAD_CHARS, fields=visit.options.masked
+            stored, visit.code, masked=masked, chars=PAYLOAD_CHARS, fields=visit.options.masked
         ),
         masked=masked,
     )  # fmt: skip
+
+
+async def timeline(visit: Visit) -> Page:
+    message_id = visit.names["id"]
+    history = await visit.api.get("/v1/history", queue=visit.queue, id=message_id)
+    return visit.page("timeline.html", tab="messages", queue=visit.queue, id=message_id, history=history)
 
 
 async def _stored(visit: Visit, explained: dict[str, Any]) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.dashboard.api import ApiError
 from penstock.dashboard.rendering import now_ms
-from penstock.dashboard.views.forms import field_error
+from penstock.dashboard.views.forms import field_error, moment
 from penstock.dashboard.views.payloads import FilteredMessage, shown
 from penstock.dashboard.visit import Page, Visit
 from penstock.errors import InvalidRequest
@@ -39,7 +39,7 @@ async def show(visit: Visit) -> Page:
     return visit.page(
         "messages.html", 400 if error else 200, tab="messages", queue=visit.queue, stats=stats, view=view, error=error,
         looked=looked, then=then, masked=masked,
-        messages=[shown(message, masked=masked, fields=visit.options.masked) for message in found],
+        messages=[shown(message, visit.code, masked=masked, fields=visit.options.masked) for message in found],
     )  # fmt: skip
 
 
@@ -50,7 +50,8 @@ async def _log(visit: Visit) -> tuple[list[dict[str, Any]], int, int | None]:
         matches = parse_filter(query.get("filter", "")).matches
     except InvalidRequest as refused:
         raise field_error("filter", refused.message) from None
-    now, offset = now_ms(), query.get("offset") or "earliest"
+    since = f"at:{moment(query, 'since')}" if query.get("since") and not query.get("offset") else ""
+    now, offset = now_ms(), query.get("offset") or since or "earliest"
     found: list[dict[str, Any]] = []
     looked = 0
     while looked < LOOKED_MAX:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import shlex
 from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.dashboard.rendering import short
+from penstock.dashboard.snippets import Snippets
 from penstock.wire.filters import Value
 
 SHOWN_CHARS = 8_000
@@ -34,8 +34,9 @@ class Shown(NamedTuple):
 
 
 def shown(
-    message: dict[str, Any], *, masked: bool = False, chars: int = SHOWN_CHARS, fields: frozenset[str] = frozenset()
-) -> Shown:
+    message: dict[str, Any], code: Snippets, *, masked: bool = False, chars: int = SHOWN_CHARS,
+    fields: frozenset[str] = frozenset(),
+) -> Shown:  # fmt: skip
     """With `masked` no value is shown; the values of `fields` and of headers with these names never are."""
     if fields:
         message = _without(message, fields)
@@ -56,7 +57,7 @@ def shown(
     line = msgspec.json.encode(value).decode() if "payload" in message else text.replace("\n", " ")
     return Shown(
         message, text[:chars], line[:LINE_CHARS], "" if masked else _hex(raw[:HEX_BYTES]), len(raw), len(text) > chars,
-        _curl(copied), _python(copied),
+        _curl(copied, code), _python(copied, code),
     )  # fmt: skip
 
 
@@ -121,18 +122,13 @@ def _hex(data: bytes) -> str:
     return "\n".join(lines)
 
 
-def _curl(message: dict[str, Any]) -> str:
+def _curl(message: dict[str, Any], code: Snippets) -> str:
     body: dict[str, Any] = {name: message[name] for name in ("payload", "payload_b64", "headers") if message.get(name)}
     body |= {name: message[name] for name in ("key", "priority") if message.get(name)}
-    text = msgspec.json.encode({"queue": short(message["queue"]), "messages": [body]}).decode()
-    return f"curl -s 127.0.0.1:7400/v1/publish -d {shlex.quote(text)}"
+    return code.curl("/v1/publish", {"queue": short(message["queue"]), "messages": [body]})
 
 
-def _python(message: dict[str, Any]) -> str:
+def _python(message: dict[str, Any], code: Snippets) -> str:
     value = message["payload"] if "payload" in message else _bytes(message)
-    more = "".join(f", {name}={message[name]!r}" for name in ("key", "headers") if message.get(name))
-    return (
-        "from penstock.sync import Client\n\n"
-        'with Client("http://127.0.0.1:7400") as client:\n'
-        f"    client.queue({short(message['queue'])!r}).publish({value!r}{more})"
-    )
+    more = "".join(f", {name}={message[name]!r}" for name in ("key", "priority", "headers") if message.get(name))
+    return code.python(f"client.queue({short(message['queue'])!r}).publish({value!r}{more})")

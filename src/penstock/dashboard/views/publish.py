@@ -99,9 +99,10 @@ def message_of(form: dict[str, str]) -> dict[str, Any]:
     headers = {}
     for line in filter(None, form.get("headers", "").split("\n")):
         header, colon, text = line.partition(":")
-        if not colon:
+        if not colon or not header.strip():
+            missing = "name" if colon else "colon"
             raise field_error(
-                "headers", f"write one header per line, as name: value; there is no colon in {line[:80]!r}"
+                "headers", f"write one header per line, as name: value; there is no {missing} in {line[:80]!r}"
             )
         headers[header.strip()] = text.strip()
     if headers:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.dashboard.api import ApiError
-from penstock.dashboard.views.forms import field_error, page_of
+from penstock.dashboard.views.forms import field_error, page_of, whole_number
 from penstock.dashboard.visit import Page, Visit
+from penstock.errors import InvalidRequest
+from penstock.ids import parse_queue
 
 PER_PAGE = 50
 PINS_MAX = 10
@@ -58,17 +60,29 @@ async def create(visit: Visit) -> Page:
             part for part in (form.get("namespace", ""), form.get("task", ""), form.get("name", "")) if part
         )
         config = {"order": form.get("order", "fifo"), "ordered_keys": "ordered_keys" in form}
-        if form.get("partitions", "").isdigit():
-            config["partitions"] = int(form["partitions"])
         if form.get("retention") == "keep":
             config["retention"] = {"mode": "keep"}
         try:
+            if (partitions := whole_number(form, "partitions")) is not None:
+                config["partitions"] = partitions
             if not form.get("name"):
                 raise field_error("name", "a queue needs a name")
             made = await visit.api.call("PUT", f"/v1/queues/{path}", config)
             return visit.redirect(f"/ui/q/{made['queue']}", note="queue_created")
         except ApiError as refused:
             if refused.field == "queue":
-                refused.details["field"] = "name"
+                refused.details["field"] = _wrong_part(form)
             error = refused
     return visit.page("queue_new.html", 400 if error else 200, form=form, error=error)
+
+
+def _wrong_part(form: dict[str, str]) -> str:
+    """The field of a queue path that is not a name."""
+    for part in ("namespace", "task"):
+        try:
+            parse_queue(form.get(part) or "default")
+        except InvalidRequest:
+            return part
+        if "/" in form.get(part, ""):
+            return part
+    return "name"

@@ -71,6 +71,7 @@ async def show(visit: Visit) -> Page:
                 return await _apply(visit, body)
         except ApiError as refused:
             error, status = refused, 400
+            refused.details["field"] = _field(refused, changes)
             lost = refused.details.get("would_lose") if refused.confirm else None
     return visit.page(
         "settings.html", status, tab="settings", queue=found["queue"], config=found["config"], groups=SETTINGS,
@@ -92,6 +93,13 @@ async def _apply(visit: Visit, body: dict[str, Any]) -> Page:
             raise
         await visit.api.call("PATCH", path, body, confirm=refused.confirm)
     return visit.redirect(here, note="settings_saved")
+
+
+def _field(refused: ApiError, changes: dict[str, str]) -> str:
+    """The changed setting that a refusal is about; the API may name the object that it belongs to, in its text."""
+    if refused.field in _ALL or refused.field == "typed":
+        return refused.field
+    return next((name for name in changes if name.partition(".")[0] in refused.message), refused.field)
 
 
 def _get(config: dict[str, Any], name: str) -> Any:

@@ -224,13 +224,17 @@ class LocalJournal:
         """
         current = self._segments[self._current]
         if current.used_before:
-            self._files.truncate(current.handle, current.size)
-            try:
-                self._files.write(current.handle, current.size, [self._zero_ahead])
-            except OSError as error:
-                if error.errno not in FULL:
-                    raise
+            self._cut_off_earlier_use(current)
         self._sync()
+
+    def _cut_off_earlier_use(self, segment: Segment) -> None:
+        self._files.truncate(segment.handle, segment.size)
+        segment.used_before, segment.prepared = False, segment.size
+        try:
+            self._files.write(segment.handle, segment.size, [self._zero_ahead])
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
 
     def _sync_later(self) -> None:
         self._sync_timer = None
@@ -296,6 +300,19 @@ class LocalJournal:
         if current.size > FILE_HEADER_BYTES:
             self._finish(current)
             self._with_reserve(self._roll)
+
+    async def scrub(self) -> None:
+        self._check()
+        await self._offload(self._give_back)
+
+    def _give_back(self) -> None:
+        """Content of an earlier use is in spare files, and in the current file behind its last frame."""
+        if self._spares.drop():
+            self._files.sync_dir(f"{self._root}/journal")
+        current = self._segments[self._current]
+        if current.used_before:
+            self._cut_off_earlier_use(current)
+            self._sync()
 
     def file_ends(self) -> list[tuple[int, int]]:
         return [(first - 1, (first << POSITION_BITS) - 1) for first in sorted(self._segments)[1:]]

@@ -3,7 +3,7 @@
     postgres://user:password@host1,host2:5433/database?schema=penstock&ha=required
 
 `schema` and `ha` are Penstock's; all other parameters are those of libpq. With several hosts, the one that accepts
-writes is used.
+writes is used. They are tried one after the other, each for a bounded time, the last one that worked first.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from penstock.errors import InvalidRequest
 from penstock.journal.port import Misconfigured, StoreUnavailable
 
 CONNECT_S = 5.0
+"""A host that does not answer within this time is passed over."""
 OWN_SETTINGS = {
     "synchronous_commit": "on",
     "default_transaction_isolation": "read committed",
@@ -39,6 +40,8 @@ class Address(NamedTuple):
     dsn: str
     schema: str
     needs_standby: bool
+    hosts: list[str]
+    """A URL for each host, in the order in which they are tried."""
 
     @property
     def shown(self) -> str:
@@ -64,28 +67,64 @@ def parse(url: str) -> Address:
     if ha not in ("optional", "required"):
         raise InvalidRequest(f"store: ha is optional or required, not {ha[:32]!r}", details={"field": "store"})
     rest = urlunsplit(("postgres", parts.netloc, parts.path, urlencode(options), ""))
-    return Address(rest, schema, ha == "required")
+    return Address(rest, schema, ha == "required", _each_host(rest))
+
+
+def _each_host(dsn: str) -> list[str]:
+    """Hosts are named before the path, or by the parameters `host` and `port` of libpq."""
+    parts = urlsplit(dsn)
+    login, at, hosts = parts.netloc.rpartition("@")
+    if hosts:
+        return [urlunsplit(parts._replace(netloc=f"{login}{at}{host}")) for host in hosts.split(",")]
+    options = dict(parse_qsl(parts.query))
+    named, ports = options.get("host", "").split(","), options.get("port", "").split(",")
+    if len(named) == 1 or len(ports) not in (1, len(named)):
+        return [dsn]  # also a mistake, which connecting reports
+    each = zip(named, ports * len(named) if len(ports) == 1 else ports, strict=True)
+    return [
+        urlunsplit(parts._replace(query=urlencode({**options, "host": host, **({"port": port} if port else {})})))
+        for host, port in each
+    ]
 
 
 async def connect(address: Address, name: str) -> asyncpg.Connection[Any]:
-    """A session under this application name. Raises Misconfigured or StoreUnavailable."""
+    """A session under this application name, with the first host that accepts writes. Raises Misconfigured if every
+    host refuses for a reason that stays, else StoreUnavailable."""
+    problems: list[Misconfigured | StoreUnavailable] = []
+    for dsn in list(address.hosts):
+        try:
+            connection = await _connect_to(dsn, address.shown, name)
+        except (Misconfigured, StoreUnavailable) as error:
+            problems.append(error)
+            continue
+        if problems:
+            address.hosts.remove(dsn)
+            address.hosts.insert(0, dsn)
+        return connection
+    if len(problems) == 1:
+        raise problems[0]
+    kind = Misconfigured if all(isinstance(each, Misconfigured) for each in problems) else StoreUnavailable
+    raise kind("; ".join(dict.fromkeys(map(str, problems)))) from problems[0]
+
+
+async def _connect_to(dsn: str, shown: str, name: str) -> asyncpg.Connection[Any]:
     try:
         return await asyncpg.connect(
-            address.dsn, timeout=CONNECT_S, target_session_attrs=SessionAttribute.read_write,
+            dsn, timeout=CONNECT_S, target_session_attrs=SessionAttribute.read_write,
             server_settings={**OWN_SETTINGS, "application_name": name},
         )  # fmt: skip
     except asyncpg.PostgresError as error:
-        text = f"{address.shown}: {error}"
+        text = f"{shown}: {error}"
         if error.sqlstate is not None and error.sqlstate.startswith(_REFUSALS):
             raise Misconfigured(text) from error
         raise StoreUnavailable(text) from error
     except socket.gaierror as error:
-        raise Misconfigured(f"{address.shown}: the host is not known: {error.strerror}") from error
+        raise Misconfigured(f"{shown}: the host is not known: {error.strerror}") from error
     except (asyncpg.ClientConfigurationError, ValueError) as error:
-        raise Misconfigured(f"{address.shown}: {error}") from error
+        raise Misconfigured(f"{shown}: {error}") from error
     except asyncpg.exceptions.TargetServerAttributeNotMatched as error:
         raise StoreUnavailable(
-            f"{address.shown}: no host accepts writes: each is a standby, or default_transaction_read_only is on"
+            f"{shown}: no host accepts writes: each is a standby, or default_transaction_read_only is on"
         ) from error
     except (OSError, TimeoutError, asyncpg.InterfaceError) as error:
-        raise StoreUnavailable(f"{address.shown}: cannot connect: {error or 'no answer'}") from error
+        raise StoreUnavailable(f"{shown}: cannot connect: {error or 'no answer'}") from error

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from functools import partial
+
+import asyncpg
 
 from penstock.engines.postgres import schema
 from penstock.engines.postgres.address import connect, parse
 from penstock.engines.postgres.journal import PostgresJournal
 from penstock.engines.postgres.safety import Findings, check_server, check_tables
-from penstock.engines.postgres.session import Connection, Session, Sessions
+from penstock.engines.postgres.session import LOST, Connection, Session, Sessions, bounded
 from penstock.journal.port import EngineError, Misconfigured, StoreUnavailable
 
 SESSIONS_MAX = 4
 """Besides one for each shard that is owned."""
 WATCH_S = 30.0
-"""Seconds between two looks at the settings of the server."""
+"""Seconds between two looks at the settings of the server, and at the terms of the shards."""
+PREPARE_S = 60.0
+"""The tables are created, and the server is checked for the first time, within this time."""
 
 
 class PostgresEngine:
@@ -31,6 +36,8 @@ class PostgresEngine:
         self._unsafe: str | None = None
         self._id: bytes | None = None
         self._checking = asyncio.Lock()
+        self.journals: set[PostgresJournal] = set()
+        """Those that are open."""
 
     @property
     def replicated(self) -> bool:
@@ -52,12 +59,19 @@ class PostgresEngine:
                 return
             connection = await connect(self.address, self.name)
             try:
-                await check_server(connection, self.address, self._findings)
-                self._id = await schema.prepare(connection, self.address)
-                await check_tables(connection, self.address)
+                self._id = await bounded(connection, self._prepare(connection), PREPARE_S)
+            except (*LOST, asyncpg.PostgresError) as error:
+                text = f"{self.address.shown}: the store cannot be prepared: {error or 'no answer'}"
+                raise StoreUnavailable(text) from error
             finally:
                 connection.terminate()
             self._watching = asyncio.ensure_future(self._watch())
+
+    async def _prepare(self, connection: Connection) -> bytes:
+        await check_server(connection, self.address, self._findings)
+        node_id = await schema.prepare(connection, self.address)
+        await check_tables(connection, self.address)
+        return node_id
 
     def new_session(self, name: str) -> Session:
         return Session(self.address, name, self._check_connection)
@@ -76,6 +90,16 @@ class PostgresEngine:
             await asyncio.sleep(self._watch_s)
             with contextlib.suppress(EngineError):
                 self._unsafe = await self.sessions.run(self._look)
+                await self._compare_terms()
+
+    async def _compare_terms(self) -> None:
+        """An owner that does not write would not notice that its term has ended."""
+        held = {journal: journal.term for journal in self.journals}
+        terms = await self.sessions.run(partial(schema.terms_of, self.address))
+        for journal, term in held.items():
+            # A journal that begins a term itself has the next one.
+            if terms.get(journal.shard, 0) > term == journal.term and not journal.resolving:
+                journal.on_fenced(f"term {term} of shard {journal.shard} has ended: another owner took it over")
 
     async def _look(self, connection: Connection) -> str | None:
         try:
@@ -88,6 +112,7 @@ class PostgresEngine:
     async def acquire(self, shard: int, owner: bytes) -> PostgresJournal:
         await self.check()
         journal = PostgresJournal(self, shard, owner)
+        self.journals.add(journal)
         try:
             await journal.open()
         except BaseException:

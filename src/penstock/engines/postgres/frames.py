@@ -5,43 +5,60 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 
-MARK_BYTES = 1024 * 1024
+from penstock import limits
+
+BLOCK_BYTES = 4 * limits.KIB
+"""Frames are counted together up to this size: a table of single small frames would be as large as they are."""
+MARK_BYTES = limits.MIB
 
 
 class FrameSizes:
-    """Bytes before each frame: exact for frames of this process, by blocks for those before."""
+    """Bytes before each block of frames, which is 16 bytes for each block."""
 
     def __init__(self) -> None:
-        self._indexes = array("q")
+        self._firsts = array("q")
+        """The index of the first frame of each block."""
         self._before = array("q")
-        """Of each index, the bytes before it: 16 bytes a frame, of which small commits make hundreds of thousands."""
+        """The bytes of all frames before it."""
+        self._last = 0
+        """The index of the last frame."""
         self._total = 0
-        self._marks: list[int] = []
+        self._marks = array("q")
         self._marked = 0
 
     def add(self, index: int, size: int, last: int | None = None) -> None:
         """Frames from this index on, up to `last`, have this many bytes together."""
-        self._indexes.append(index)
-        self._before.append(self._total)
+        if not self._firsts or self._total - self._before[-1] >= BLOCK_BYTES:
+            self._firsts.append(index)
+            self._before.append(self._total)
+        self._last = last or index
         self._total += size
         if self._total - self._marked >= MARK_BYTES:
-            self._marks.append(last or index)
+            self._marks.append(self._last)
             self._marked = self._total
 
+    def mark(self, index: int) -> None:
+        """`ends` has this index too."""
+        if index > (self._marks[-1] if self._marks else 0):
+            self._marks.append(index)
+
     def since(self, index: int) -> int:
-        at = max(0, bisect_right(self._indexes, index) - 1)
-        return self._total - self._before[at] if at < len(self._before) else 0
+        """About the bytes from this frame on: those before it in its block are counted as well."""
+        if not self._firsts or index > self._last:
+            return 0
+        return self._total - self._before[max(0, bisect_right(self._firsts, index) - 1)]
 
     def ends(self, tail: int) -> list[tuple[int, int]]:
         return [(index, index) for index in self._marks if index < tail]
 
     def drop(self, upto: int) -> None:
-        """Frames up to this index are gone."""
-        at = bisect_right(self._indexes, upto)
-        del self._indexes[:at], self._before[:at]
+        """Frames up to this index are gone. A block stays until the last frame of it is gone."""
+        at = len(self._firsts) if upto >= self._last else max(0, bisect_right(self._firsts, upto + 1) - 1)
+        del self._firsts[:at], self._before[:at]
         del self._marks[: bisect_left(self._marks, upto)]
 
     @property
     def average(self) -> int:
-        count = max(1, len(self._indexes))
-        return max(1, self.since(0) // count)
+        if not self._firsts:
+            return 1
+        return max(1, self.since(0) // max(1, self._last - self._firsts[0] + 1))

@@ -12,15 +12,16 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import asyncpg
+from asyncpg.cursor import Cursor
 
 from penstock import limits
 from penstock.batch import Buffer
 from penstock.engines.postgres.frames import FrameSizes
 from penstock.engines.postgres.schema import PART_BYTES
-from penstock.engines.postgres.session import Connection
+from penstock.engines.postgres.session import LOST, Connection, bounded
 from penstock.journal.frame import CHAIN_START, HEADER, BadFrame, Frame, FrameWriter, read_frame, time_of
 from penstock.journal.port import (
     Ambiguous,
@@ -45,6 +46,8 @@ T = TypeVar("T")
 FRAME_BYTES_MAX = 2 * limits.MIB
 READ_BYTES = 4 * limits.MIB
 """Bytes of frames that are read in one step."""
+READ_S = 60.0
+"""A step of a replay that takes longer than this has failed."""
 ROWS_MAX = 2_000
 LOCK_TIMEOUT = "2s"
 """How long a new owner waits for a statement of an earlier one before it ends that session."""
@@ -53,6 +56,12 @@ LOCK_NOT_AVAILABLE = "55P03"
 TRIM_BYTES = 64 * limits.MIB
 BLOB_S = 300.0
 """A blob that takes longer than this to be stored counts as failed."""
+
+
+_OWN = {
+    "share": "select snapshot_index from {}.shard where shard = $1 and term = $2 for share",
+    "no key update": "select snapshot_index from {}.shard where shard = $1 and term = $2 for no key update",
+}
 
 
 class _Taken(NamedTuple):
@@ -69,12 +78,15 @@ class PostgresJournal:
 
     def __init__(self, engine: PostgresEngine, shard: int, owner: bytes):
         self._engine = engine
-        self._shard = shard
+        self.shard = shard
+        self.on_fenced: Callable[[str], None] = lambda _: None
         self._owner = owner
         self._schema = engine.address.schema
         self._claims: list[bytes] = []
         """Of attempts to begin a term: a row with one of them was written by this owner."""
         self._sizes = FrameSizes()
+        self._head: Head | None = None
+        """The head that was seen last."""
         self._first = 1
         self._closed = False
         self._unresolved = False
@@ -91,6 +103,11 @@ class PostgresJournal:
     def durable(self) -> bool:
         return True
 
+    @property
+    def resolving(self) -> bool:
+        """True while this owner may be beginning a term of its own: the shard can be ahead of `term`."""
+        return self._unresolved or bool(self._claims)
+
     # -- terms --------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
@@ -101,10 +118,11 @@ class PostgresJournal:
             lambda connection: connection.fetch(
                 self._sql("""
                 select min(idx) as first, max(idx) as last, count(*) as frames, sum(octet_length(body))::bigint as bytes
-                from {}.frame where shard = $1 group by idx / 64 order by 1"""), self._shard
+                from {}.frame where shard = $1 group by idx / 64 order by 1"""), self.shard
             )
         )  # fmt: skip
         self._first = await self._ask(self._find_first)
+        await self.head()
         for block in blocks:
             if block["last"] >= self._first:
                 self._sizes.add(block["first"], block["bytes"], block["last"])
@@ -114,7 +132,7 @@ class PostgresJournal:
         gap = await connection.fetchval(
             self._sql("""
             select max(f.idx) from {}.frame f where f.shard = $1 and not exists (
-                select from {}.frame before where before.shard = $1 and before.idx = f.idx - 1)"""), self._shard
+                select from {}.frame before where before.shard = $1 and before.idx = f.idx - 1)"""), self.shard
         )  # fmt: skip
         return int(gap or 1)
 
@@ -124,7 +142,7 @@ class PostgresJournal:
         taken = await self._take(self.term)
         if taken.found.index < self.tail.index:
             raise Damaged(
-                f"the journal of shard {self._shard} ends with frame {taken.found.index}, but frame {self.tail.index} "
+                f"the journal of shard {self.shard} ends with frame {taken.found.index}, but frame {self.tail.index} "
                 "was acknowledged: PostgreSQL has lost the end of its history"
             )
         for index in range(self.tail.index + 1, taken.tail.index + 1):
@@ -147,7 +165,7 @@ class PostgresJournal:
                 await self._end_earlier_sessions()
                 if time.monotonic() > deadline:
                     raise StoreUnavailable(
-                        f"shard {self._shard} is locked by a session of PostgreSQL that cannot be ended: {error}"
+                        f"shard {self.shard} is locked by a session of PostgreSQL that cannot be ended: {error}"
                     ) from error
             except OutOfSpace as error:
                 # Not `OutOfSpace` for the caller: the frame whose outcome is asked for may be stored.
@@ -163,24 +181,24 @@ class PostgresJournal:
         async with connection.transaction():
             await connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
             row = await connection.fetchrow(
-                self._sql("select term, claim from {}.shard where shard = $1 for update"), self._shard
+                self._sql("select term, claim from {}.shard where shard = $1 for update"), self.shard
             )
             if row is None:
                 await connection.execute(
                     self._sql("insert into {}.shard values ($1, 0, $2, '', '', '') on conflict do nothing"),
-                    self._shard, self._owner,
+                    self.shard, self._owner,
                 )  # fmt: skip
                 row = await connection.fetchrow(
-                    self._sql("select term, claim from {}.shard where shard = $1 for update"), self._shard
+                    self._sql("select term, claim from {}.shard where shard = $1 for update"), self.shard
                 )
                 assert row is not None
             if expected is not None and row["term"] != expected and bytes(row["claim"]) not in self._claims:
-                raise Fenced(f"term {expected} of shard {self._shard} has ended: term {row['term']} is another owner's")
+                raise Fenced(f"term {expected} of shard {self.shard} has ended: term {row['term']} is another owner's")
             term = row["term"] + 1
             await connection.execute(
                 self._sql("""
                 update {}.shard set term = $2, owner = $3, claim = $4, session = $5, engine = $6 where shard = $1"""),
-                self._shard, term, self._owner, claim, self._session.name, self._engine.name,
+                self.shard, term, self._owner, claim, self._session.name, self._engine.name,
             )  # fmt: skip
             tail = await self._put_first_frame(connection, term)
             found = await self._last_frame(connection, expected if expected is not None else term - 1)
@@ -194,7 +212,7 @@ class PostgresJournal:
             header = writer.seal(int(time.time() * 1000), [])
             status = await connection.execute(
                 self._sql("insert into {}.frame values ($1, $2, $3, $4) on conflict do nothing"),
-                self._shard, last.index + 1, term, header,
+                self.shard, last.index + 1, term, header,
             )  # fmt: skip
             if status.endswith(" 1"):
                 return Tail(last.index + 1, writer.chain)
@@ -204,7 +222,7 @@ class PostgresJournal:
         row = await connection.fetchrow(
             self._sql("""
             select idx, substring(body from 1 for 72) as header from {}.frame where shard = $1 and term <= $2
-            order by idx desc limit 1"""), self._shard, term
+            order by idx desc limit 1"""), self.shard, term
         )  # fmt: skip
         return Tail(0, CHAIN_START) if row is None else Tail(row["idx"], bytes(row["header"][HEADER.size - 16 :]))
 
@@ -216,7 +234,7 @@ class PostgresJournal:
                 select pg_terminate_backend(a.pid) from pg_stat_activity a, {}.shard s
                 where s.shard = $1 and a.application_name in (s.session, s.engine)
                 and a.application_name not in ($2, '') and a.pid <> pg_backend_pid()"""),
-                self._shard, self._engine.name,
+                self.shard, self._engine.name,
             )
         )  # fmt: skip
 
@@ -233,7 +251,7 @@ class PostgresJournal:
         self._unresolved = True
         try:
             status = await self._session.run(
-                lambda connection: connection.execute(self._append_sql, self._shard, index, self.term, body)
+                lambda connection: connection.execute(self._append_sql, self.shard, index, self.term, body)
             )
         except (Ambiguous, asyncio.CancelledError):
             raise
@@ -265,16 +283,16 @@ class PostgresJournal:
                 self._sql("""
                 select term, (select max(idx) from {}.frame where shard = $1) as last
                 from {}.shard where shard = $1"""),
-                self._shard,
+                self.shard,
             )
         )  # fmt: skip
         if row is None or row["term"] < self.term or (row["last"] or 0) < index - 1:
             found = "no such shard" if row is None else f"term {row['term']}, frame {row['last']}"
             return Damaged(
-                f"PostgreSQL has lost the end of its history: shard {self._shard} was acknowledged up to term "
+                f"PostgreSQL has lost the end of its history: shard {self.shard} was acknowledged up to term "
                 f"{self.term}, frame {index - 1}, and has {found}"
             )
-        return Fenced(f"term {self.term} of shard {self._shard} has ended; the shard is in term {row['term']}")
+        return Fenced(f"term {self.term} of shard {self.shard} has ended; the shard is in term {row['term']}")
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -283,23 +301,27 @@ class PostgresJournal:
         session = self._engine.new_session(self._engine.name)
         try:
             connection = await session.connected()
-            await connection.execute("set idle_in_transaction_session_timeout = 0")
-            async with connection.transaction(isolation="repeatable_read", readonly=True):
-                cursor = await connection.cursor(
-                    self._sql("select idx, body from {}.frame where shard = $1 and idx > $2 order by idx"),
-                    self._shard, max(after, self._first - 1),
-                )  # fmt: skip
-                count = max(1, min(ROWS_MAX, READ_BYTES // self._sizes.average))
-                expected: tuple[int, bytes] | None = None
-                while rows := await cursor.fetch(count):
-                    for index, body in rows:
-                        frame = self._frame(index, body, expected)
-                        expected = (index + 1, frame.chain)
-                        yield index, frame
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise StoreUnavailable(f"the journal cannot be read: {error}") from error
+            cursor = await bounded(connection, self._open_cursor(connection, after), READ_S)
+            count = max(1, min(ROWS_MAX, READ_BYTES // self._sizes.average))
+            expected: tuple[int, bytes] | None = None
+            while rows := await bounded(connection, cursor.fetch(count), READ_S):
+                for index, body in rows:
+                    frame = self._frame(index, body, expected)
+                    expected = (index + 1, frame.chain)
+                    yield index, frame
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise StoreUnavailable(f"the journal cannot be read: {error or 'no answer'}") from error
         finally:
             session.drop()
+
+    async def _open_cursor(self, connection: Connection, after: int) -> Cursor[Any]:
+        """In a transaction that ends with the connection."""
+        await connection.execute("set idle_in_transaction_session_timeout = 0")
+        await connection.transaction(isolation="repeatable_read", readonly=True).start()
+        return await connection.cursor(
+            self._sql("select idx, body from {}.frame where shard = $1 and idx > $2 order by idx"),
+            self.shard, max(after, self._first - 1),
+        )  # fmt: skip
 
     def _frame(self, index: int, body: bytes, expected: tuple[int, bytes] | None) -> Frame:
         try:
@@ -316,7 +338,7 @@ class PostgresJournal:
         rows = await self._ask(
             lambda connection: connection.fetch(
                 self._sql("select idx, body from {}.frame where shard = $1 and idx > $2 order by idx limit $3"),
-                self._shard, max(after, self._first - 1), count,
+                self.shard, max(after, self._first - 1), count,
             )
         )  # fmt: skip
         found: list[Frame] = []
@@ -343,7 +365,7 @@ class PostgresJournal:
 
     async def _header(self, index: int, connection: Connection) -> bytes | None:
         sql = self._sql("select substring(body from 1 for 72) from {}.frame where shard = $1 and idx = $2")
-        header: bytes | None = await connection.fetchval(sql, self._shard, index)
+        header: bytes | None = await connection.fetchval(sql, self.shard, index)
         return header
 
     def peek(self, source: Source, skip: int, length: int) -> bytes | None:  # noqa: ARG002  nothing is at hand
@@ -384,7 +406,7 @@ class PostgresJournal:
     async def _fetch(self, sql: str, places: list[tuple[int, Place]]) -> list[tuple[int, bytes]]:
         rows = await self._ask(
             lambda connection: connection.fetch(
-                self._sql(sql), self._shard, [place.source for _, place in places],
+                self._sql(sql), self.shard, [place.source for _, place in places],
                 [place.skip for _, place in places], [place.length for _, place in places],
             )
         )  # fmt: skip
@@ -394,7 +416,7 @@ class PostgresJournal:
         return self._first <= locator <= self.tail.index
 
     def where(self, locator: int, skip: int) -> str:
-        return f"{self._schema}.frame, shard {self._shard}, idx {locator}, offset {skip}"
+        return f"{self._schema}.frame, shard {self.shard}, idx {locator}, offset {skip}"
 
     async def first_kept(self) -> int:
         return self._first
@@ -412,7 +434,7 @@ class PostgresJournal:
     async def _trim_step(self, connection: Connection, upto: int) -> int | None:
         """The index up to which frames are gone now; None if there is nothing to trim."""
         async with connection.transaction():
-            head = await self._own(connection)
+            head = await self._own(connection, "share")
             upto = min(upto, head, self.tail.index - 1)
             frames = max(1, TRIM_BYTES // self._sizes.average)
             stop = min(upto, self._first + frames - 1)
@@ -420,11 +442,15 @@ class PostgresJournal:
                 return None
             await connection.execute(
                 self._sql("delete from {}.frame where shard = $1 and idx <= $2 and octet_length(body) > 72"),
-                self._shard, stop,
+                self.shard, stop,
             )  # fmt: skip
         return stop
 
     async def roll(self) -> None:
+        self._check_open()
+        self._sizes.mark(self.tail.index - 1)
+
+    async def scrub(self) -> None:
         self._check_open()
 
     def file_ends(self) -> list[tuple[int, int]]:
@@ -432,14 +458,11 @@ class PostgresJournal:
 
     # -- head and blobs -----------------------------------------------------------------------------------------------
 
-    async def _own(self, connection: Connection) -> int:
+    async def _own(self, connection: Connection, lock: Literal["share", "no key update"]) -> int:
         """Check that this term still owns the shard, and keep it so until the end of the transaction. Returns the index
         of the head."""
         term = self.term
-        row = await connection.fetchrow(
-            self._sql("select snapshot_index from {}.shard where shard = $1 and term = $2 for share"),
-            self._shard, term,
-        )  # fmt: skip
+        row = await connection.fetchrow(self._sql(_OWN[lock]), self.shard, term)
         if row is None:
             raise self._ended(term)
         return row["snapshot_index"] or 0
@@ -448,28 +471,42 @@ class PostgresJournal:
         """The error of a write under a term that the shard is not in any more. If `resolve` began the next term, or is
         about to, the owner is the same, and the write can be repeated."""
         if self._unresolved or self.term != term:
-            return StoreUnavailable(f"shard {self._shard} is between two terms of this owner")
-        return Fenced(f"term {term} of shard {self._shard} has ended")
+            return StoreUnavailable(f"shard {self.shard} is between two terms of this owner")
+        return Fenced(f"term {term} of shard {self.shard} has ended")
 
     async def head(self) -> Head | None:
-        row = await self._ask(
-            lambda connection: connection.fetchrow(
-                self._sql("select snapshot, snapshot_index from {}.shard where shard = $1"), self._shard
-            )
+        self._head = await self._ask(self._find_head)
+        return self._head
+
+    async def _find_head(self, connection: Connection) -> Head | None:
+        row = await connection.fetchrow(
+            self._sql("select snapshot, snapshot_index from {}.shard where shard = $1"), self.shard
         )
         return None if row is None or row["snapshot"] is None else Head(row["snapshot"], row["snapshot_index"])
 
     async def commit_head(self, head: Head) -> None:
+        """Replaces the head that this owner saw last: a request of before whose answer was missing, and which the
+        server meets only now, finds another one and does nothing."""
         self._check_open()
-        term = self.term
-        status = await self._ask(
-            lambda connection: connection.execute(
-                self._sql("update {}.shard set snapshot = $3, snapshot_index = $4 where shard = $1 and term = $2"),
-                self._shard, term, head.snapshot, head.index,
-            )
+        term, seen = self.term, self._head
+        while not await self._ask(partial(self._replace_head, term, seen, head)):
+            # An earlier request was done after all, or the term has ended.
+            found = await self.head()
+            if found == head:
+                return
+            if found == seen:
+                raise self._ended(term)
+            seen = found
+        self._head = head
+
+    async def _replace_head(self, term: int, seen: Head | None, head: Head, connection: Connection) -> bool:
+        status = await connection.execute(
+            self._sql("""
+            update {}.shard set snapshot = $3, snapshot_index = $4 where shard = $1 and term = $2
+            and snapshot is not distinct from $5"""),
+            self.shard, term, head.snapshot, head.index, seen.snapshot if seen is not None else None,
         )  # fmt: skip
-        if not status.endswith(" 1"):
-            raise self._ended(term)
+        return status.endswith(" 1")
 
     async def put_blobs(self, blobs: Sequence[tuple[str, Sequence[Buffer]]]) -> None:
         for name, parts in blobs:
@@ -479,19 +516,19 @@ class PostgresJournal:
     async def _put(self, name: str, parts: Sequence[Buffer], connection: Connection) -> None:
         async with connection.transaction():
             await connection.execute(
-                self._sql("delete from {}.blob where shard = $1 and name = $2"), self._shard, name
+                self._sql("delete from {}.blob where shard = $1 and name = $2"), self.shard, name
             )  # of an attempt whose outcome was unknown
             insert = await connection.prepare(self._sql("insert into {}.blob values ($1, $2, $3, $4)"))
             for number, part in enumerate(_parts(parts)):
-                await insert.fetch(self._shard, name, number, part)
-            await self._own(connection)
+                await insert.fetch(self.shard, name, number, part)
+            await self._own(connection, "share")
 
     async def list_blobs(self, prefix: str) -> list[tuple[str, int]]:
         rows = await self._ask(
             lambda connection: connection.fetch(
                 self._sql("""
                 select name, sum(octet_length(data))::bigint as size from {}.blob
-                where shard = $1 and starts_with(name, $2) group by name order by name"""), self._shard, prefix
+                where shard = $1 and starts_with(name, $2) group by name order by name"""), self.shard, prefix
             )
         )  # fmt: skip
         return [(row["name"], row["size"]) for row in rows]
@@ -502,10 +539,12 @@ class PostgresJournal:
             await self._ask(lambda connection: self._delete(connection, names))
 
     async def _delete(self, connection: Connection, names: Sequence[str]) -> None:
+        """Waits for puts that are about to be committed, although the client heard nothing of them any more: what they
+        store is deleted as well."""
         async with connection.transaction():
-            await self._own(connection)
+            await self._own(connection, "no key update")
             await connection.execute(
-                self._sql("delete from {}.blob where shard = $1 and name = any($2)"), self._shard, list(names)
+                self._sql("delete from {}.blob where shard = $1 and name = any($2)"), self.shard, list(names)
             )
 
     # -- space, end ---------------------------------------------------------------------------------------------------
@@ -521,6 +560,7 @@ class PostgresJournal:
 
     async def close(self) -> None:
         self._closed = True
+        self._engine.journals.discard(self)
         await self._session.close()
 
     def _check_open(self) -> None:

@@ -31,7 +31,11 @@ select current_setting('server_version_num')::int as version, pg_is_in_recovery(
     (select system_identifier from pg_control_system()) as system,
     array(select name || '=' || setting from pg_settings where name = any($1)) as settings
 """
-_STANDBYS = "select count(*) from pg_stat_replication where sync_state in ('sync', 'quorum')"
+_STANDBYS = """
+select count(*) filter (where sync_state in ('sync', 'quorum')) as synchronous, current_user::text as role,
+    pg_has_role('pg_read_all_stats', 'usage') as may_see
+from pg_stat_replication
+"""
 _RELATIONS = """
 select c.relname as name, c.relpersistence::text as persistence, c.relhasrules as rules, c.relrowsecurity as secured,
     exists (select from pg_trigger t where t.tgrelid = c.oid and not t.tgisinternal) as triggers,
@@ -68,11 +72,17 @@ async def check_server(connection: asyncpg.Connection[Any], address: Address, fo
             f"{address.shown}: this is another database cluster ({row['system']} instead of {found.system})"
         )
     found.system = row["system"]
-    standbys = await connection.fetchval(_STANDBYS)
-    found.replicated = bool(row["standby_names"]) and standbys > 0
+    standbys = await connection.fetchrow(_STANDBYS)
+    assert standbys is not None
+    found.replicated = bool(row["standby_names"]) and standbys["synchronous"] > 0
+    if address.needs_standby and not standbys["may_see"]:
+        raise Misconfigured(
+            f"{address.shown}: role {standbys['role']} may not see whether a standby is synchronous, and ha=required: "
+            f"grant pg_read_all_stats to {standbys['role']}"
+        )
     if address.needs_standby and not row["standby_names"]:
         raise Misconfigured(f"{address.shown}: synchronous_standby_names is empty, and ha=required")
-    if address.needs_standby and not standbys:
+    if address.needs_standby and not standbys["synchronous"]:
         raise Misconfigured(f"{address.shown}: no standby is synchronous (pg_stat_replication), and ha=required")
 
 

@@ -50,6 +50,12 @@ alter table {schema}.blob alter data set storage external;
 """
 
 
+async def terms_of(address: Address, connection: asyncpg.Connection[Any]) -> dict[int, int]:
+    """Shard -> term."""
+    rows = await connection.fetch(f"select shard, term from {address.schema}.shard")  # noqa: S608  # nosec B608
+    return {row["shard"]: row["term"] for row in rows}
+
+
 async def prepare(connection: asyncpg.Connection[Any], address: Address) -> bytes:
     """Create the tables if there are none; returns the id of the store. Raises Misconfigured."""
     schema = address.schema

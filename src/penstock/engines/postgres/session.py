@@ -20,7 +20,23 @@ Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 STATEMENT_S = 15.0
 """A statement without an answer after this time has an unknown outcome."""
+CHECK_S = 10.0
+"""A server whose settings cannot be read within this time counts as unreachable."""
 DISK_FULL = "53100"
+LOST = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""Errors of a connection, besides those that the server reports."""
+
+
+async def bounded(connection: Connection, work: Awaitable[T], timeout_s: float) -> T:
+    """The result of work on this connection. After `timeout_s` the connection is ended, and the work fails with it.
+
+    Work that is cancelled instead would send a rollback and wait for the answer, and the server may never give one.
+    """
+    timer = asyncio.get_running_loop().call_later(timeout_s, connection.terminate)
+    try:
+        return await work
+    finally:
+        timer.cancel()
 
 
 class Session:
@@ -42,8 +58,7 @@ class Session:
         connection = await self.connected()
         self._warning = None
         try:
-            async with asyncio.timeout(timeout_s):
-                result = await work(connection)
+            result = await bounded(connection, work(connection), timeout_s)
         except EngineError:
             raise
         except asyncpg.PostgresError as error:
@@ -54,7 +69,7 @@ class Session:
             if error.sqlstate == DISK_FULL:
                 raise OutOfSpace(f"PostgreSQL has no space left: {error}") from error
             raise
-        except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        except LOST as error:
             self.drop()
             raise Ambiguous(f"the connection to PostgreSQL was lost: {error or 'no answer'}") from error
         except BaseException:
@@ -76,7 +91,10 @@ class Session:
         except Misconfigured as error:  # it was right when the store was opened
             raise StoreUnavailable(str(error)) from error
         try:
-            await self._check(connection)
+            await bounded(connection, self._check(connection), CHECK_S)
+        except (*LOST, asyncpg.PostgresError) as error:
+            connection.terminate()
+            raise StoreUnavailable(f"the settings of PostgreSQL cannot be read: {error or 'no answer'}") from error
         except BaseException:
             connection.terminate()
             raise

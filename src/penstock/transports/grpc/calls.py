@@ -20,7 +20,7 @@ from penstock import limits
 from penstock.broker.audit import ORIGIN, Origin
 from penstock.errors import Internal, InvalidRequest, PenstockError, TooLarge, Unauthenticated
 from penstock.security.principal import Principal
-from penstock.transports.auth import SETTLING, Authenticator, credential_of
+from penstock.transports.auth import Authenticator, credential_of, settles
 from penstock.transports.grpc.edge import GrpcEdge
 from penstock.transports.grpc.error_status import abort_with, status_of
 from penstock.transports.grpc.http_call import http_call
@@ -54,6 +54,10 @@ class StreamCredential:
         self._unfollow()
         self._unfollow = self._auth.follow(principal, self._end)
         return pb.StreamRenewed(expires_at_ms=principal.expires_at_ms or None)
+
+    def charge(self, *, settles: bool = False) -> None:
+        """Count a request of the stream. Raises RateLimited, unless it settles messages."""
+        self._auth.quotas.demand_request(self._principal, settles=settles)
 
     def open_queue(self, queue: str) -> Callable[[], None]:
         """Count the stream for its queue. Returns the function that ends that. Raises RateLimited."""
@@ -148,9 +152,9 @@ class CallHandlers:
             if auth is None or not authenticates:
                 yield self._edge, None
             else:
-                principal, address = _authenticated(auth, context)
+                principal, address = _authenticated(auth, context, settles=settles(name))
                 actor = f"{principal.kind}:{principal.name}"
-                auth.quotas.demand_request(principal, settles=name in SETTLING)
+                auth.quotas.demand_request(principal, settles=settles(name))
                 held: StreamCredential | None = None
                 if stream:
                     held = StreamCredential(auth, principal, address, end)
@@ -183,11 +187,12 @@ class CallHandlers:
             await abort_with(context, error)
 
 
-def _authenticated(auth: Authenticator, context: Context) -> tuple[Principal, str]:
+def _authenticated(auth: Authenticator, context: Context, *, settles: bool) -> tuple[Principal, str]:
     """The principal and the address of a call. Raises Unauthenticated or RateLimited."""
     headers, peer = _client_of(context, auth)
     ORIGIN.set(Origin(peer.address))
-    return auth.authenticate(credential_of(headers), *peer), peer.address
+    principal = auth.authenticate(credential_of(headers), peer.address, peer.certificate, settles=settles)
+    return principal, peer.address
 
 
 def _client_of(context: Context, auth: Authenticator | None) -> tuple[list[tuple[bytes, bytes]], Peer]:
@@ -202,7 +207,8 @@ def _client_of(context: Context, auth: Authenticator | None) -> tuple[list[tuple
     ]
     names = (*shown.get("peer_uri", ()), *shown.get("peer_dns", ()))
     address = unquote(context.peer() or "").partition(":")[2].rpartition(":")[0]
-    return headers, Peer(address, tuple(name.decode() for name in names))
+    peer = Peer(address.strip("[]"), tuple(name.decode() for name in names))
+    return headers, peer if auth is None else auth.client_behind(peer, headers)
 
 
 def _encoded(reply: Message) -> bytes:

@@ -215,6 +215,8 @@ class LeaseStream:
         if request.HasField("credential"):
             self._enqueue_reply(_Reply(self._renewed(request).SerializeToString()))
         if wanted:
+            if self._credential is not None:
+                self._credential.charge(settles=True)
             await self._requests.acquire()
             task = asyncio.ensure_future(self._settle(request.number, wanted))
             self._settling.add(task)

@@ -75,6 +75,8 @@ class PublishStream:
             if asked.HasField("credential"):
                 reply = pb.PublishStreamReply(renewed=renewed(self._credential, asked.credential))
             else:
+                if self._credential is not None:
+                    self._credential.charge()
                 check_known(asked.publish)
                 reply = pb.PublishStreamReply(published=await publish(self._edge, asked.publish, self._context))
         except PenstockError as error:

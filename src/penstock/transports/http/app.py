@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from penstock.broker.audit import ORIGIN, Origin
 from penstock.clock import Clock
 from penstock.eager import Finished, Suspended, begin
-from penstock.errors import Internal, PenstockError, Unauthenticated
+from penstock.errors import Internal, MethodNotAllowed, NotFound, PenstockError, Unauthenticated
 from penstock.logs import get_logger
 from penstock.pending import PendingReply
 from penstock.security.sessions import UserSession
 from penstock.transports.access import Access
-from penstock.transports.auth import SETTLING, Authenticator, credential_of
+from penstock.transports.auth import SETTLING, Authenticator, credential_of, settles
 from penstock.transports.http import routes
 from penstock.transports.http.answer import Answer, error_answer
 from penstock.transports.http.cors import is_preflight, options_answer, shared_answer
@@ -27,7 +27,7 @@ from penstock.transports.http.edge import Edge, PrincipalEdge
 from penstock.transports.http.in_process import InProcessHttp
 from penstock.transports.http.pages import Ask, Site, page, to_login
 from penstock.transports.http.request import ClientGone, Request
-from penstock.transports.login import check_csrf, session_cookie
+from penstock.transports.login import COOKIE, check_csrf, cookie_of
 from penstock.transports.memory_budget import MemoryBudget
 from penstock.transports.metrics import Metrics
 from penstock.transports.request_log import RequestLog, request_id_of
@@ -45,6 +45,8 @@ LIMITS = frozenset(("rate_limited", "queue_full", "disk_full"))
 """Codes of refusals that are logged."""
 OPEN = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("POST", "/v1/session")})
 """The operations that need no credential: the probe, and the login."""
+SETTLING_PATHS = SETTLING | {"batch"}
+"""The last parts of paths of operations that settle messages."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 ENDS_ITSELF = frozenset({"logout", "change_password"})
 """Operations that end the session of their own request, and are answered all the same."""
@@ -162,7 +164,7 @@ class HttpApp:
         self.edge.broker.commit_now()
         if (
             request.principal is not None and self.auth is not None and not outcome.done()
-            and request.operation not in ENDS_ITSELF
+            and request.operation not in ENDS_ITSELF and not request.in_session
         ):  # fmt: skip
             self._follow(self.auth, request.principal, request, outcome, send)
 
@@ -172,11 +174,23 @@ class HttpApp:
         address = request.peer.address
         if request.principal is None:
             credential = credential or credential_of(request.fields.headers)
-            if cookies and credential is None and (cookie := session_cookie(request.fields.headers)) is not None:
-                request.principal, request.by_cookie = self.auth.session_of(cookie, address), True
+            if cookies and credential is None and (cookie := cookie_of(request.fields.headers, COOKIE)) is not None:
+                found = self.auth.session_of(cookie, address, settles=self._settles(request))
+                request.principal, request.by_cookie = found, True
             else:
-                request.principal = self.auth.authenticate(credential, address, request.peer.certificate)
+                request.principal = self.auth.authenticate(
+                    credential, address, request.peer.certificate, settles=self._settles(request)
+                )
         return request.principal
+
+    def _settles(self, request: Request) -> bool:
+        """Whether a request only settles messages."""
+        if request.method != "POST" or request.path.rpartition("/")[2] not in SETTLING_PATHS:
+            return False
+        try:
+            return settles(self._table.find(request.method, request.path).name)
+        except (NotFound, MethodNotAllowed):
+            return False
 
     def _admit(self, request: Request) -> Edge:
         """The edge for the identity behind a request. Raises Unauthenticated, RateLimited or Forbidden."""
@@ -192,7 +206,7 @@ class HttpApp:
         """Count a request of a principal. Raises RateLimited."""
         auth = self.edge.auth
         if auth is not None:
-            auth.quotas.demand_request(principal, settles=operation.rpartition(".")[2] in SETTLING)
+            auth.quotas.demand_request(principal, settles=settles(operation))
 
     def _ask_for(self, request: Request) -> Ask:
         """Calls of the API on behalf of a request for a page."""
@@ -211,7 +225,7 @@ class HttpApp:
         assert self.auth is not None
         found: Edge | None = principal.kept.get(self)
         if found is None:
-            found = principal.kept[self] = PrincipalEdge(self.edge, self.auth.broker_for(principal))
+            found = principal.kept[self] = PrincipalEdge(self.edge, self.auth.broker_for(principal), principal)
         return found
 
     def _follow(

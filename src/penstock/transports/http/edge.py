@@ -16,6 +16,7 @@ from penstock.wire.logs import LogsReply, LogsRequest
 
 if TYPE_CHECKING:
     from penstock.broker.service import Broker
+    from penstock.security.principal import Principal
     from penstock.transports.auth import Authenticator
     from penstock.transports.http.event_stream import EventStreams
 
@@ -51,7 +52,7 @@ class Edge:
 
     __slots__ = (
         "audit", "auth", "broker", "clock", "draining", "list_connections", "log_levels", "metrics", "queue_rows",
-        "secure", "storage", "streams",
+        "storage", "streams",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, clock: Clock, metrics: Metrics):
@@ -73,8 +74,9 @@ class Edge:
         """None: the server keeps no audit trail."""
         self.auth: Authenticator | None = None
         """None: the server asks for no credentials."""
-        self.secure = False
-        """The listener has TLS."""
+
+    def charge(self, *, settles: bool = False) -> None:
+        """Count a request that came otherwise than by HTTP. Raises RateLimited, unless it settles messages."""
 
     def count_publish(self, runs: Sequence[PublishedRun], started: float) -> None:
         self.metrics.published(runs)
@@ -88,11 +90,16 @@ class Edge:
 class PrincipalEdge(Edge):
     """The edge for requests of one principal: the same, with the guarded broker."""
 
-    __slots__ = ("_whole",)
+    __slots__ = ("_principal", "_whole")
 
-    def __init__(self, whole: Edge, broker: Broker):
+    def __init__(self, whole: Edge, broker: Broker, principal: Principal):
         self._whole = whole
+        self._principal = principal
         super().__init__(broker, whole.clock, whole.metrics)
+
+    def charge(self, *, settles: bool = False) -> None:
+        if self._whole.auth is not None:
+            self._whole.auth.quotas.demand_request(self._principal, settles=settles)
 
     @property
     def draining(self) -> bool:

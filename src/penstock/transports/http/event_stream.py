@@ -42,9 +42,19 @@ def event_stream(edge: Edge, request: Request) -> Answer:
         return Answer(200, b"", EVENT_STREAM_TYPE, headers)
     streams = edge.streams = edge.streams or EventStreams(edge.broker.feed, edge.clock)
     streams.check_room(draining=edge.draining)
-    return Answer(
-        200, b"", EVENT_STREAM_TYPE, headers, stream=lambda *connection: streams.open(queue, asked.kind, *connection)
-    )
+    _count(edge, request.principal, queue)()
+
+    def open(transport: asyncio.Transport, connections: set[Any]) -> StreamProtocol:
+        return streams.open(queue, asked.kind, transport, connections, _count(edge, request.principal, queue))
+
+    return Answer(200, b"", EVENT_STREAM_TYPE, headers, stream=open)
+
+
+def _count(edge: Edge, principal: Principal | None, queue: QueuePath | None) -> Callable[[], None]:
+    """Count a stream of the principal and of the queue. Returns the function that ends that. Raises RateLimited."""
+    if edge.auth is None or principal is None:
+        return lambda: None
+    return edge.auth.quotas.open_stream(principal, *(() if queue is None else (queue,)))
 
 
 def _demand(principal: Principal | None, queue: QueuePath | None) -> None:
@@ -75,10 +85,11 @@ class EventStreams:
             raise Unavailable(f"{limits.EVENT_STREAMS_MAX} event streams are open, which is the limit")
 
     def open(
-        self, queue: str | None, kind: str | None, transport: asyncio.Transport, connections: set[Any]
-    ) -> StreamProtocol:
+        self, queue: str | None, kind: str | None, transport: asyncio.Transport, connections: set[Any],
+        on_closed: Callable[[], None] = lambda: None,
+    ) -> StreamProtocol:  # fmt: skip
         """Take over a connection whose headers are written."""
-        stream = EventStream(self, queue, kind, transport, connections, self._clock.now_ms())
+        stream = EventStream(self, queue, kind, transport, connections, self._clock.now_ms(), on_closed)
         if not self._streams:
             self._stop_watching = self._feed.watch(self._on_events)
             self._schedule()
@@ -116,8 +127,9 @@ class EventStream(StreamProtocol):
 
     def __init__(
         self, streams: EventStreams, queue: str | None, kind: str | None, transport: asyncio.Transport,
-        connections: set[Any], since_ms: int,
+        connections: set[Any], since_ms: int, on_closed: Callable[[], None] = lambda: None,
     ):  # fmt: skip
+        self._on_closed = on_closed
         self._streams = streams
         self._queue = queue
         self._kind = kind
@@ -163,6 +175,7 @@ class EventStream(StreamProtocol):
         super().connection_lost(exc)
         self._connections.discard(self)
         self._streams.remove(self)
+        self._on_closed()
 
 
 def _line(happening: Happening) -> bytes:

@@ -36,7 +36,7 @@ class InProcessHttp:
         request.peer = peer
         if on_behalf_of is not None:
             request.peer, request.principal = on_behalf_of.peer, on_behalf_of.principal
-            request.by_cookie = on_behalf_of.by_cookie
+            request.by_cookie, request.made_for = on_behalf_of.by_cookie, on_behalf_of
         answer = await self._app.ask(request)
         if answer is None:
             raise Unavailable("the broker gave no answer")

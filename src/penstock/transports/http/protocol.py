@@ -18,7 +18,7 @@ from penstock.security.principal import Principal
 from penstock.transports.http.answer import Answer, answer_head, error_answer
 from penstock.transports.http.connections import described
 from penstock.transports.http.framing import Continue, Handshake, Received, Refusal, RequestReader
-from penstock.transports.http.request import UNKNOWN_PEER, Request, body_stalled, peer_of
+from penstock.transports.http.request import UNKNOWN_PEER, Peer, Request, body_stalled, peer_of
 from penstock.transports.input_pacer import InputPacer, Parsed
 from penstock.transports.memory_budget import SMALL_BYTES, BudgetShare
 from penstock.transports.request_log import log_connection
@@ -205,7 +205,7 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse(Refusal(Unavailable(too_many, retry_after_ms=1_000)))
         elif isinstance(received, Request):
             self._current = received
-            received.half_closed, received.peer = self._half_closed, self._peer
+            received.half_closed, received.peer = self._half_closed, self._peer_of(received)
             self.app.respond(received, self._answer)
         elif isinstance(received, Continue):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -343,6 +343,10 @@ class HttpProtocol(asyncio.Protocol):
         if self._read_paused:
             self.transport.resume_reading()
 
+    def _peer_of(self, request: Request) -> Peer:
+        auth = self.app.auth
+        return self._peer if auth is None else auth.client_behind(self._peer, request.fields.headers)
+
     def _open_websocket(self, handshake: Handshake) -> None:
         """Pass the connection to the WebSocket protocol and stop the HTTP timers; or refuse, and close it."""
         websockets = self.app.websockets
@@ -350,7 +354,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._half_closed:
             self.transport.close()
             return
-        handshake.request.peer = self._peer
+        handshake.request.peer = self._peer_of(handshake.request)
         try:
             opened = websockets.open(handshake.request, self.transport, self.server_state)
         except PenstockError as error:

@@ -1,7 +1,7 @@
 """`/v1/stats/queues`: all queues in one table, searched, sorted and paged on the server.
 
-The table is built in one pass over the queues, without disk reads, at most once a second: any number of open
-dashboards costs one pass.
+The table is built in one pass over the queues, without disk reads, and kept for a while: any number of open dashboards
+costs one pass. The time grows with the number of queues, so that the passes take less than a hundredth of a core.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.transports.http.request import Request
 from penstock.wire.parse import parse_query
 from penstock.wire.queue_table import QueueTableQuery
 
-KEPT_MS = 1_000
+KEPT_MS, KEPT_MS_PER_QUEUE, KEPT_MS_MAX = 1_000, 3, 10_000
 
 
 async def queue_table(edge: Edge, request: Request) -> Answer:
@@ -30,6 +30,9 @@ async def queue_table(edge: Edge, request: Request) -> Answer:
     if asked.names:
         names = asked.names.split(",")
         rows = [row for row in rows if row.queue in names]
+    if asked.message:
+        storing = await edge.broker.events.queues_of(asked.message)
+        rows = [row for row in rows if row.queue in storing]
     search = asked.search.lower()
     if search:
         rows = [row for row in rows if search in row.queue.lower()]
@@ -50,14 +53,10 @@ _RATES = ("published_per_s", "delivered_per_s", "acked_per_s")
 
 
 async def _rows(edge: Edge) -> list[QueueRow]:
-    """By name; not older than `KEPT_MS`, and with the queues that were just created."""
-    now_ms = edge.clock.now_ms()
-    kept = edge.queue_rows
-    if (
-        kept is None
-        or not 0 <= now_ms - kept[0] < KEPT_MS
-        or len(kept[1]) != len(await value_of(edge.broker.queues.paths()))
-    ):
+    """By name; with the queues that were just created."""
+    now_ms, count = edge.clock.now_ms(), len(await value_of(edge.broker.queues.paths()))
+    kept, kept_ms = edge.queue_rows, min(max(KEPT_MS, KEPT_MS_PER_QUEUE * count), KEPT_MS_MAX)
+    if kept is None or not 0 <= now_ms - kept[0] < kept_ms or len(kept[1]) != count:
         kept = edge.queue_rows = now_ms, await edge.broker.stats.rows()
     return kept[1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.broker.types import DeliveredRun
     from penstock.security.principal import Principal
 
+_PROTO_HTTPS = re.compile(rb'(?:^|[;,\s])proto="?https', re.IGNORECASE)
 JSON_TYPE = b"application/json"
 FORM_TYPE = b"application/x-www-form-urlencoded"
 BATCH_TYPE = b"application/vnd.penstock.batch"
@@ -32,11 +34,13 @@ class Peer(NamedTuple):
     """The client side of a connection."""
 
     address: str
-    certificate: tuple[str, ...]
+    certificate: tuple[str, ...] = ()
     """The names of the client certificate, if there is one."""
+    secure: bool = False
+    """The connection has TLS."""
 
 
-UNKNOWN_PEER = Peer("", ())
+UNKNOWN_PEER = Peer("")
 
 
 def peer_of(transport: asyncio.BaseTransport) -> Peer:
@@ -44,7 +48,8 @@ def peer_of(transport: asyncio.BaseTransport) -> Peer:
     address = transport.get_extra_info("peername")
     certificate = transport.get_extra_info("peercert") or {}
     names = [name for kind, name in certificate.get("subjectAltName", ()) if kind in ("URI", "DNS")]
-    return Peer(str(address[0]) if address else "", tuple(names))
+    secure = transport.get_extra_info("ssl_object") is not None
+    return Peer(str(address[0]) if address else "", tuple(names), secure)
 
 
 class LeaseTrace(Protocol):
@@ -58,8 +63,8 @@ class Request:
     """A request with its whole body, and the state of its client while it is answered."""
 
     __slots__ = (
-        "_body", "_gone", "by_cookie", "disconnected", "fields", "half_closed", "method", "must_close", "operation",
-        "path", "peer", "pending", "principal", "query", "size", "trace",
+        "_body", "_gone", "by_cookie", "disconnected", "fields", "half_closed", "in_session", "made_for", "method",
+        "must_close", "operation", "path", "peer", "pending", "principal", "query", "size", "trace",
     )  # fmt: skip
 
     def __init__(self, method: str, path: str, query: bytes, fields: Fields, body: bytes):
@@ -76,6 +81,10 @@ class Request:
         """The identity behind the request, if the server asks for credentials."""
         self.by_cookie = False
         """The identity is that of a cookie, which browsers send unasked."""
+        self.in_session = False
+        """True: it came through a connection that ends when its credential does, and where that can be renewed."""
+        self.made_for: Request | None = None
+        """The request for a page that this one is a part of."""
         self.pending: PendingReply[Any] | None = None
         """The reply that the answer waits for; None if there is none."""
         self.trace: LeaseTrace | None = None
@@ -86,6 +95,17 @@ class Request:
         self._gone: asyncio.Future[None] | None = None
         self._body = body
         self.size = len(body)
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the client speaks TLS: to this server, or to a proxy in front of it, as the proxy or the origin of
+        the client's page says. A client that claims it wrongly gets no more than cookies that it cannot use."""
+        if self.peer.secure or (self.fields.origin or b"").startswith(b"https://"):
+            return True
+        headers = self.fields.headers
+        if any(name == b"x-forwarded-proto" and value.strip().lower() == b"https" for name, value in headers):
+            return True
+        return any(name == b"forwarded" and _PROTO_HTTPS.search(value) is not None for name, value in headers)
 
     @property
     def wants_batch(self) -> bool:

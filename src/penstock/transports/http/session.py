@@ -13,7 +13,7 @@ from penstock.transports.auth import Authenticator
 from penstock.transports.http.answer import Answer, json_answer
 from penstock.transports.http.edge import Edge
 from penstock.transports.http.request import Request
-from penstock.transports.login import Login, cookie_header
+from penstock.transports.login import DEVICE_COOKIE, Login, cookie_header, cookie_of
 from penstock.wire.limits import AccessLimitsReply
 from penstock.wire.parse import parse_json
 from penstock.wire.users import LoginRequest, PasswordRequest, SessionEndedReply, SessionReply, TicketReply
@@ -33,7 +33,7 @@ async def login(edge: Edge, request: Request) -> Answer:
     asked = parse_json(_login_decoder, request.json_body(limits.CONFIG_BYTES_MAX))
     door, address = _login_of(edge), request.peer.address
     _auth_of(edge).quotas.demand_address(address)
-    return await _begin(edge, request, door, asked.email, asked.password)
+    return await _begin(request, door, asked.email, asked.password)
 
 
 async def change_password(edge: Edge, request: Request) -> Answer:
@@ -43,14 +43,14 @@ async def change_password(edge: Edge, request: Request) -> Answer:
     if not isinstance(principal, UserSession):
         raise Forbidden("only a person who has logged in has a password to change")
     await door.change_password(principal, asked.password, asked.new_password, request.peer.address)
-    return await _begin(edge, request, door, principal.id, asked.new_password)
+    return await _begin(request, door, principal.id, asked.new_password)
 
 
 async def logout(edge: Edge, request: Request) -> Answer:
     ended = isinstance(request.principal, UserSession)
     if isinstance(request.principal, UserSession):
         await _login_of(edge).end(request.principal)
-    gone = cookie_header("", secure=_is_secure(edge, request), max_age_s=0)
+    gone = cookie_header("", secure=_browser(request).is_secure, max_age_s=0)
     return json_answer(SessionEndedReply(ended))._replace(headers=(gone,))
 
 
@@ -72,10 +72,20 @@ def access_limits(edge: Edge, request: Request) -> Answer:  # noqa: ARG001
     return json_answer(AccessLimitsReply(configured, dict(quotas.refused)))
 
 
-async def _begin(edge: Edge, request: Request, door: Login, email: str, password: str) -> Answer:
-    cookie, opened = await door.begin(email, password, request.peer.address)
-    header = cookie_header(cookie.reveal(), secure=_is_secure(edge, request), max_age_s=limits.SESSION_S_MAX)
-    return json_answer(_shown(opened), 201)._replace(headers=(header, (b"cache-control", b"no-store")))
+async def _begin(request: Request, door: Login, email: str, password: str) -> Answer:
+    browser = _browser(request)
+    device = cookie_of(browser.fields.headers, DEVICE_COOKIE)
+    cookie, opened = await door.begin(email, password, request.peer.address, device)
+    header = cookie_header(cookie.reveal(), secure=browser.is_secure, max_age_s=limits.SESSION_S_MAX)
+    known = cookie_header(
+        door.device_token(opened), secure=browser.is_secure, max_age_s=limits.DEVICE_TOKEN_S, name=DEVICE_COOKIE
+    )
+    return json_answer(_shown(opened), 201)._replace(headers=(header, known, (b"cache-control", b"no-store")))
+
+
+def _browser(request: Request) -> Request:
+    """The request that a browser sent: this one, or that for the page that this one is made for."""
+    return request.made_for or request
 
 
 def _shown(principal: Principal) -> SessionReply:
@@ -84,11 +94,6 @@ def _shown(principal: Principal) -> SessionReply:
         principal.kind, principal.id, principal.name, [str(scope) for scope in principal.scopes],
         principal.expires_at_ms or None, person.role if person else None, person.csrf.reveal() if person else None,
     )  # fmt: skip
-
-
-def _is_secure(edge: Edge, request: Request) -> bool:
-    """Whether the browser speaks TLS: to this server, or to a proxy in front of it, as the origin of its page tells."""
-    return edge.secure or (request.fields.origin or b"").startswith(b"https://")
 
 
 def _auth_of(edge: Edge) -> Authenticator:

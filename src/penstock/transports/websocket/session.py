@@ -115,16 +115,18 @@ class WebSocketSession:
         except InvalidRequest as error:
             self._send(self.codec.error(self.codec.id_of(data), error))
         else:
-            self._begin(self._answered(frame.id, _HANDLERS[type(frame)](self, frame)))
+            self._begin(self._answered(frame))
 
-    async def _answered(self, id: FrameId, handling: Coroutine[Any, Any, None]) -> None:
+    async def _answered(self, frame: Any) -> None:
         try:
-            await handling
+            if self._admitted is not None and type(frame) in _COUNTED:
+                self._admitted.auth.quotas.demand_request(self._admitted.principal, settles=_COUNTED[type(frame)])
+            await _HANDLERS[type(frame)](self, frame)
         except PenstockError as error:
-            self._send(self.codec.error(id, error))
+            self._send(self.codec.error(frame.id, error))
         except Exception:
             _log.exception("websocket_frame_failed")
-            self._send(self.codec.error(id, Internal("an unexpected error; the server's log has it")))
+            self._send(self.codec.error(frame.id, Internal("an unexpected error; the server's log has it")))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         begun = begin(work)
@@ -246,6 +248,7 @@ class WebSocketSession:
         request = Request(asked.method, asked.path, asked.query, Fields(headers), asked.body)
         if self._admitted is not None:
             request.principal, request.peer = self._admitted.principal, self._admitted.peer
+            request.in_session = True
         answer = await self.sockets.respond(request)
         assert answer is not None, "`_never` reports no disconnect"
         self._send(self.codec.answer(asked, answer))
@@ -355,6 +358,14 @@ class WebSocketSession:
                 self.sockets.return_leases(sub.outstanding_receipts(), lost=lost)
         self._subs.clear()
 
+
+_COUNTED: dict[type, bool] = {
+    stream.Subscribe: False,
+    **dict.fromkeys(
+        (stream.AckFrame, stream.NackFrame, stream.RejectFrame, stream.ReleaseFrame, stream.ExtendFrame), True
+    ),
+}
+"""Frames that count as requests, and whether they settle messages. A call is counted as the request that it is."""
 
 _HANDLERS: dict[type, Callable[[WebSocketSession, Any], Coroutine[Any, Any, None]]] = {
     stream.Subscribe: WebSocketSession._subscribe,

@@ -95,6 +95,7 @@ class Subscription:
             frame = parse_json(_decoder, text.encode())
             if isinstance(frame, SubscriberAck):
                 about = {"message_id": frame.message_id}
+            self._edge.charge(settles=not isinstance(frame, SubscribeFrame))
             await _HANDLERS[type(frame)](self, frame)
         except PenstockError as error:
             await self._refuse(error, about)

@@ -1,0 +1,1 @@
+"""Figures of the dashboard, of the minute series and of tracing: `python -m benchmarks.dashboard`."""
