@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from benchmarks.growth import Bound, GrowthRow
+from penstock import limits
 from penstock.batch import Batch, build, layout
 from penstock.broker.types import PublishPart
 from penstock.errors import Conflict
@@ -33,7 +34,7 @@ async def cost(name: str, call: Callable[[], Any]) -> dict[str, float]:
     """The longest turn of the event loop while the call runs, and the CPU time of the whole call, in milliseconds."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)  # as the server does
+    gc.set_threshold(*limits.GC_THRESHOLDS)  # as the server does
     longest, began = 0.0, time.thread_time()
     before = began
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from benchmarks.growth import measured
 from benchmarks.report import Row
 from benchmarks.workloads.run import Run
@@ -11,4 +9,4 @@ from benchmarks.workloads.run import Run
 
 async def growth(run: Run) -> list[Row]:
     """Each dimension at three sizes: cost per message, stops of the event loop, memory; ratios largest : smallest."""
-    return await asyncio.to_thread(lambda: list(measured(quick=run.quick)))
+    return [row async for row in measured(quick=run.quick)]

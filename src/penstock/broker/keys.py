@@ -37,6 +37,10 @@ class Keys:
         self._entropy = entropy
         self._table: KeyTable | None = None
         self._on_ended: Callable[[Sequence[Principal]], None] = lambda _: None
+        self._followed: dict[str, StoredKey] = {}
+        """The keys that the table has."""
+        self._named: dict[str, set[str]] = {}
+        """Name -> ids of the keys that the table has."""
         self._last_used: dict[str, int] = {}
         """Soft: the time of the last use since the start, by id."""
 
@@ -107,7 +111,8 @@ class Keys:
         """The keys whose name is one of these names of a client certificate. A name of another form, which any
         administrator of keys may use, is no identity."""
         wanted = {name for name in names if _CERTIFICATE_NAME.fullmatch(name)}
-        return [(key, _scopes_of(key)) for key in self._view.keys().values() if key.name in wanted]
+        ids = sorted({id for name in wanted for id in self._named.get(name, ())})
+        return [(self._followed[id], _scopes_of(self._followed[id])) for id in ids]
 
     def list(self, by: Principal | None = None) -> KeysReply:
         found = sorted(self._view.keys().values(), key=lambda key: (key.name, key.id))
@@ -131,9 +136,21 @@ class Keys:
         return shown
 
     def _follow(self) -> None:
-        if self._table is not None:
-            ended = self._table.replace(_entry(key) for key in self._view.keys().values())
-            self._on_ended(ended)
+        """Bring the table up to date. A key that has not changed costs a look."""
+        if self._table is None:
+            return
+        keys, ended = self._view.keys(), list[Principal]()
+        for key in [key for id, key in self._followed.items() if id not in keys]:
+            ended += self._table.forget(key.id)
+            self._last_used.pop(key.id, None)
+            self._named[key.name].discard(key.id)
+            if not self._named[key.name]:
+                del self._named[key.name]
+        for key in [key for id, key in keys.items() if self._followed.get(id) is not key]:
+            ended += self._table.accept(_entry(key))
+            self._named.setdefault(key.name, set()).add(key.id)
+        self._followed = dict(keys)
+        self._on_ended(ended)
 
     def _shown(self, key: StoredKey) -> KeyReply:
         former = [secret.until for secret in key.secrets if secret.until > self._view.now_ms()]

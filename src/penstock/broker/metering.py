@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from penstock import limits
 from penstock.broker.joint import lease_after
 from penstock.broker.types import DeliveredRun, LeaseReply, PublishPart
 from penstock.pending import PendingReply
@@ -42,6 +43,8 @@ class HeldMessages:
         self._count_held = count_held
         self._leases: dict[str, dict[str, int]] = {}
         """Principal -> prefix of receipts -> the messages that this lease had when it was looked at last."""
+        self._look_above = limits.ADDRESSES_TRACKED_MAX
+        """With more principals than this, those that hold nothing any more are forgotten."""
         self._promised: dict[str, dict[PendingReply[LeaseReply], int]] = {}
 
     def room(self, name: str, most: int, wanted: int) -> int:
@@ -73,13 +76,20 @@ class HeldMessages:
 
     def end_promise(self, pending: PendingReply[LeaseReply], *names: str) -> None:
         for name in names:
-            self._promised.get(name, {}).pop(pending, None)
+            waiting = self._promised.get(name, {})
+            waiting.pop(pending, None)
+            if not waiting:
+                self._promised.pop(name, None)
 
     def add(self, name: str, runs: Sequence[DeliveredRun]) -> None:
         for run in runs:
             if run.receipt is not None:  # an at-most-once delivery has no receipt
                 leases = self._leases.setdefault(name, {})
                 leases[run.receipt] = leases.get(run.receipt, 0) + run.count
+        if len(self._leases) > self._look_above:
+            for each in list(self._leases):
+                self._look_again(each)
+            self._look_above = max(limits.ADDRESSES_TRACKED_MAX, 2 * len(self._leases))
 
 
 class Metering:

@@ -12,6 +12,7 @@ from penstock.broker.types import DeliveredRun
 from penstock.ids import parse_offsets
 from penstock.wire.delivery import Settled, UniformResults
 
+NEVER_MS = 2**62
 _EXPIRE_ABOVE = 1_000
 """With more leases than this, expired leases are dropped."""
 
@@ -27,16 +28,20 @@ class _Lease:
 
 
 class OutstandingLeases:
-    __slots__ = ("_expire_above", "_leases")
+    __slots__ = ("_expire_above", "_leases", "_left", "_soonest_ms")
 
     def __init__(self) -> None:
         self._leases: dict[str, _Lease] = {}
         """By the prefix that all receipts of a lease share."""
         self._expire_above = _EXPIRE_ABOVE
+        self._left = 0
+        """Messages that are not settled, of all leases."""
+        self._soonest_ms = NEVER_MS
+        """No lease expires before this time."""
 
     def __len__(self) -> int:
         """The number of messages that are not settled. Some of their leases may have expired."""
-        return sum(lease.left for lease in self._leases.values())
+        return self._left
 
     def __bool__(self) -> bool:
         return bool(self._leases)
@@ -49,6 +54,8 @@ class OutstandingLeases:
             lease = self._leases.setdefault(run.receipt, _Lease(run.offset, stop, run.deadline_at_ms))
             lease.first, lease.stop = min(lease.first, run.offset), max(lease.stop, stop)
             lease.left += run.count
+            self._left += run.count
+            self._soonest_ms = min(self._soonest_ms, run.deadline_at_ms)
         if len(self._leases) > self._expire_above:
             self.drop_expired(now_ms)
             self._expire_above = max(_EXPIRE_ABOVE, 2 * len(self._leases))
@@ -76,6 +83,7 @@ class OutstandingLeases:
             return 0
         freed = min(count, lease.left)
         lease.left -= freed
+        self._left -= freed
         if not lease.left:
             del self._leases[prefix]
         return freed
@@ -86,8 +94,11 @@ class OutstandingLeases:
 
     def drop_expired(self, now_ms: int) -> None:
         """Bounds the memory for a client that neither settles nor extends its leases."""
+        if now_ms <= self._soonest_ms:
+            return
         for prefix in [prefix for prefix, lease in self._leases.items() if lease.deadline_ms < now_ms]:
-            del self._leases[prefix]
+            self._left -= self._leases.pop(prefix).left
+        self._soonest_ms = min([lease.deadline_ms for lease in self._leases.values()], default=NEVER_MS)
 
 
 def message_count(receipt: str) -> int:

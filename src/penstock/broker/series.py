@@ -9,7 +9,7 @@ written every few minutes without a sync, and a damaged one is left out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.broker.series_block import (
@@ -177,8 +177,8 @@ class Series:
     async def _turn(self, minute: int) -> None:
         """Begin the hour of this minute."""
         ended, self._before, self._hour = self._hour, self._hour, self._new_hour(minute)
-        live = {queue.path for queue in self._view.queues()}
-        self._seen = {key: seen for key, seen in self._seen.items() if key.partition("\0")[0] in live}
+        live = {queue.path: queue.groups for queue in self._view.queues()}
+        self._seen = {key: seen for key, seen in self._seen.items() if _is_live(key, live)}
         await self._save(ended)
         await asyncio.to_thread(self._add_to_day, ended)
         await asyncio.to_thread(self._expire, minute)
@@ -275,6 +275,11 @@ def _values(rows: KeyRows, column: int, count: int) -> list[int | None]:
         return [None] * count
     values = (rows.cell(column, at) if rows.known >> at & 1 else UNKNOWN for at in range(count))
     return [None if value == UNKNOWN else value for value in values]
+
+
+def _is_live(key: str, live: Mapping[str, Mapping[str, int]]) -> bool:
+    queue, _, group = key.partition("\0")
+    return queue in live and (not group or group in live[queue])
 
 
 def group_key(queue: str, group: str) -> str:

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from copy import copy
 from hashlib import blake2b
 from itertools import chain
@@ -302,9 +302,16 @@ def _dump_partition(queue: Queue, number: int, now_ms: int, form: int, read: Rea
 
 
 def _dump_traits(partition: Partition, form: int, *, keeps: bool) -> dict[str, Any]:
-    if form == CAPTURED or not any(partition.traits.columns()):
-        return partition.traits.dump()
-    return partition.traits.values(partition.live(keeps=keeps))
+    if form != CAPTURED:
+        return partition.traits.values(partition.live(keeps=keeps)) if any(partition.traits.columns()) else {}
+    captured = {name: column.capture() for name, column in partition.traits.columns()}
+    return {name: Rows(len(pages), _pages(pages)) for name, pages in captured.items()}
+
+
+def _pages(pages: dict[int, array[int]]) -> Iterator[tuple[int, bytes]]:
+    """Page by page, with whatever else is on a page."""
+    for page in sorted(pages):
+        yield page, pages[page].tobytes()
 
 
 def _load_partition(values: dict[str, Any], now_ms: int, config: QueueConfig, read: ReadStored) -> Partition:

@@ -1,8 +1,9 @@
 """Messages by key: the offsets of a partition whose message has a key, without reading the other messages.
 
 Four bytes of each key are known by piece (`PartitionIndex.prints`), in the order of offsets. The first lookup sorts
-them in blocks of 8,192 offsets; from then on a lookup costs a bisection for each block, and a look at the pieces that
-came since. Blocks are not stored: the first lookup after a restart makes them again.
+them in blocks of 8,192 offsets, and merges sixteen full blocks into one, and sixteen of those again; from then on a
+lookup costs a bisection for each block, and a look at the pieces that came since. Blocks are not stored: the first
+lookup after a restart makes them again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 SHIFT = 13
 BLOCK = 1 << SHIFT
 """Offsets of a block: few enough to be sorted in one step, enough for blocks to be few."""
+MERGED_BITS = 4
+"""Sixteen neighbours of one size become one block."""
 RESORT = 512
 """Offsets behind a block that is not full yet, from which on it is sorted again with them."""
 STEPS = 200
@@ -32,11 +35,17 @@ STEPS = 200
 
 
 class Block(NamedTuple):
-    """The prints of `[number * BLOCK, stop)`, ascending, and where each is."""
+    """The prints of `[first, stop)`, ascending, and where each is."""
 
+    first: int
     stop: int
     prints: array[int]
     rows: array[int]
+    """Offsets from the first one on."""
+
+    @property
+    def full(self) -> bool:
+        return self.stop - self.first >= BLOCK
 
     def rows_of(self, wanted: int) -> Sequence[int]:
         at = bisect_left(self.prints, wanted)
@@ -50,7 +59,10 @@ class KeyLookup:
         self._log = log
         self._memory = memory
         self._blocks: dict[tuple[int, int], dict[int, Block]] = {}
-        """Partition -> number of a block -> the block. Only those whose prints are all known."""
+        """Partition -> offset >> SHIFT -> the block it is in. Only those whose prints are all known. A merged block
+        has many of these numbers."""
+        self._lowest: dict[tuple[int, int], int] = {}
+        """Partition -> the number below which its blocks were forgotten."""
         self._sorted = 0
         """Prints in all blocks."""
 
@@ -66,13 +78,14 @@ class KeyLookup:
             offset = max(offset, self._first_with(place, wanted, offset >> SHIFT) << SHIFT)
             if offset >= index.ends[-1]:
                 break
-            block = self._block(place, index, offset >> SHIFT)
+            block, known = self._block(place, index, offset >> SHIFT)
+            if not known:
+                yield from self._merge(place, offset >> SHIFT)
             if block is not None and offset < block.stop:
                 begin, offset = offset, block.stop
-                base = begin >> SHIFT << SHIFT
                 for row in block.rows_of(wanted):
-                    if base + row >= begin:
-                        yield from self._check(place, base + row, key)
+                    if block.first + row >= begin:
+                        yield from self._check(place, block.first + row, key)
             else:
                 piece = index.at(offset)
                 begin = max(offset, index.firsts[piece])
@@ -85,12 +98,12 @@ class KeyLookup:
     def _first_with(self, place: tuple[int, int], wanted: int, number: int) -> int:
         """The first block from this one on that has the print, or is not full."""
         blocks = self._blocks.get(place, {})
-        while (block := blocks.get(number)) is not None and block.stop == (number + 1) << SHIFT:
+        while (block := blocks.get(number)) is not None and block.full:
             prints = block.prints
             at = bisect_left(prints, wanted)
             if at < len(prints) and prints[at] == wanted:
                 break
-            number += 1
+            number = block.stop >> SHIFT
         return number
 
     def _check(self, place: tuple[int, int], offset: int, key: bytes) -> Iterator[tuple[Published, int]]:
@@ -129,34 +142,64 @@ class KeyLookup:
     def _held_bytes(self) -> int:
         return sum(len(prints) for index in self._log.indexes.values() for prints in index.prints.values())
 
-    def _block(self, place: tuple[int, int], index: PartitionIndex, number: int) -> Block | None:
-        """This block, as far as it is filled; sorted again if many messages came since."""
+    def _block(self, place: tuple[int, int], index: PartitionIndex, number: int) -> tuple[Block | None, bool]:
+        """The block with this number, as far as it is filled, and whether it was there: it is sorted again if many
+        messages came since."""
         block = self._blocks.get(place, {}).get(number)
-        if block is not None and block.stop >> SHIFT > number:
-            return block
+        if block is not None and block.full:
+            return block, True
         stop = min(index.ends[-1], (number + 1) << SHIFT)
         if block is not None and stop - block.stop < RESORT:
-            return block
+            return block, True
         sorted_anew = _sorted_block(index, number, stop)
         if sorted_anew is None:
-            return block
+            return block, True
         count = self._sorted + len(sorted_anew.rows) - (len(block.rows) if block is not None else 0)
         if count > self._memory.print_bytes_each // 4:
-            return block
+            return block, True
         self._sorted = count
         self._blocks.setdefault(place, {})[number] = sorted_anew
-        return sorted_anew
+        return sorted_anew, False
+
+    def _merge(self, place: tuple[int, int], number: int) -> Iterator[None]:
+        """Merge the block with this number, which was just sorted, and its neighbours, if all of them are full: a part
+        of the range of prints at a time, as large as a block."""
+        yield
+        for level in range(1, 32 // MERGED_BITS):
+            numbers = 1 << MERGED_BITS * level
+            first = number // numbers * numbers
+            blocks = self._blocks.get(place, {})
+            size = BLOCK * numbers >> MERGED_BITS
+            parts = [blocks.get(first + at) for at in range(0, numbers, numbers >> MERGED_BITS)]
+            neighbours = [part for part in parts if part is not None and part.stop - part.first == size]
+            if len(neighbours) < len(parts):
+                return
+            merged = Block(first << SHIFT, neighbours[-1].stop, array("I"), array("I"))
+            for low in range(0, 1 << 32, (1 << 32) // numbers):
+                _merge_prints(neighbours, low, low + (1 << 32) // numbers, merged)
+                yield
+            # Other lookups took their turns meanwhile.
+            if [self._blocks.get(place, {}).get(part.first >> SHIFT) for part in neighbours] != neighbours:
+                return
+            self._blocks[place] |= dict.fromkeys(range(first, first + numbers), merged)
 
     def _forget(self, place: tuple[int, int], below: int) -> None:
-        """Blocks below this one are not asked for any more."""
+        """Blocks whose numbers are all below this one are not asked for any more."""
+        if below == self._lowest.get(place, 0):
+            return
+        self._lowest[place] = below
         blocks = self._blocks.get(place, {})
-        for number in [number for number in blocks if number < below]:
-            self._sorted -= len(blocks.pop(number).rows)
+        for number in [number for number, block in blocks.items() if block.stop <= below << SHIFT]:
+            block = blocks.pop(number)
+            if number == block.first >> SHIFT:
+                self._sorted -= len(block.rows)
 
     def drop(self, place: tuple[int, int]) -> None:
         """This partition is gone."""
-        for block in self._blocks.pop(place, {}).values():
-            self._sorted -= len(block.rows)
+        self._lowest.pop(place, None)
+        for number, block in self._blocks.pop(place, {}).items():
+            if number == block.first >> SHIFT:
+                self._sorted -= len(block.rows)
 
 
 def _aligned_prints(index: PartitionIndex, piece: int) -> bytes | None:
@@ -180,4 +223,24 @@ def _sorted_block(index: PartitionIndex, number: int, stop: int) -> Block | None
         keyed += [print_ << SHIFT | row for row, print_ in enumerate(values, begin - base)]
         piece += 1
     keyed.sort()
-    return Block(stop, array("I", [each >> SHIFT for each in keyed]), array("H", [each & BLOCK - 1 for each in keyed]))
+    return Block(
+        base,
+        stop,
+        prints=array("I", [each >> SHIFT for each in keyed]),
+        rows=array("H", [each & BLOCK - 1 for each in keyed]),
+    )
+
+
+def _merge_prints(blocks: Sequence[Block], low: int, high: int, merged: Block) -> None:
+    """Append the prints of `[low, high)` of these blocks, and where each is."""
+    keyed: list[int] = []
+    for block in blocks:
+        begin, end = bisect_left(block.prints, low), bisect_left(block.prints, high)
+        shift = block.first - merged.first
+        keyed += [
+            print_ << 32 | row + shift
+            for print_, row in zip(block.prints[begin:end], block.rows[begin:end], strict=True)
+        ]
+    keyed.sort()
+    merged.prints.extend([each >> 32 for each in keyed])
+    merged.rows.extend([each & 2**32 - 1 for each in keyed])

@@ -292,7 +292,10 @@ class Sealer:
         """The live messages of a piece. A damaged piece is copied byte by byte: what of it can be read stays readable,
         and the damage keeps its dead letters."""
         stored = self._loop.log.pieces
-        records, problem, _ = await when_at_hand(lambda: stored.read(place, piece.locator, piece.skip, piece.length))
+        # A piece that is copied is not asked for again at this place: the pieces that were asked for stay in memory.
+        records, problem, _ = await when_at_hand(
+            lambda: stored.read(place, piece.locator, piece.skip, piece.length, keep=False)
+        )
         if queue.number not in self._loop.shard.queues:
             return []  # deleted while the messages were fetched
         if problem:

@@ -80,13 +80,16 @@ class StoredPieces:
         self.read_errors = 0
         """Reads that the disk refused, since the start."""
 
-    def read(self, place: tuple[int, int], locator: int, skip: int, length: int) -> Piece:
-        """Raises Unavailable if the disk refuses to read, and NotAtHand if the piece has to be fetched first."""
+    def read(self, place: tuple[int, int], locator: int, skip: int, length: int, *, keep: bool = True) -> Piece:
+        """Raises Unavailable if the disk refuses to read, and NotAtHand if the piece has to be fetched first.
+
+        `keep`: it may be asked for again."""
         key = (*place, locator, skip, length)
         found = self._cached.get(self, key)
         if found is None:
             found = self._read(place, locator, skip, length)
-            self._cached.put(self, key, found)
+            if keep:
+                self._cached.put(self, key, found)
         return found
 
     def is_at_hand(self, key: PieceKey) -> bool:

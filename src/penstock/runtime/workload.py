@@ -16,28 +16,28 @@ BUCKETS = 13
 
 
 class Ring:
-    """Sums by bucket of time, in a few columns."""
+    """Sums by bucket of time, in a few columns, which lie side by side."""
 
     __slots__ = ("_latest", "_sums")
 
     def __init__(self, columns: int):
         self._latest = 0
-        self._sums = [array("q", bytes(8 * BUCKETS)) for _ in range(columns)]
+        self._sums = array("q", bytes(8 * BUCKETS * columns))
 
     def add(self, at_ms: int, column: int, amount: int) -> None:
         if at_ms // BUCKET_MS > self._latest:
             self._roll(at_ms // BUCKET_MS)
-        self._sums[column][self._latest % BUCKETS] += amount
+        self._sums[column * BUCKETS + self._latest % BUCKETS] += amount
 
     def total(self, now_ms: int, column: int) -> int:
         """The sum of the last minute, up to `now_ms`."""
         self._roll(now_ms // BUCKET_MS)
-        return sum(self._sums[column])
+        return sum(self._sums[column * BUCKETS : (column + 1) * BUCKETS])
 
     def _roll(self, bucket: int) -> None:
         for passed in range(max(self._latest, bucket - BUCKETS) + 1, bucket + 1):
-            for sums in self._sums:
-                sums[passed % BUCKETS] = 0
+            for at in range(passed % BUCKETS, len(self._sums), BUCKETS):
+                self._sums[at] = 0
         self._latest = max(self._latest, bucket)
 
 

@@ -9,7 +9,6 @@ slow hash would protect nothing and cost a core at 50 requests per second.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from penstock.security.buckets import Rate
@@ -51,20 +50,11 @@ class KeyTable:
             return None
         return principal
 
-    def replace(self, entries: Iterable[KeyEntry]) -> list[Principal]:
-        """Accept exactly these keys from now on. Returns the principals that are accepted no longer."""
-        before = set(self._by_hash.values())
-        wanted = {entry.id: entry for entry in entries}
-        for id in [id for id in self._by_id if id not in wanted]:
-            self._forget(id)
-        for entry in wanted.values():
-            self._accept(entry)
-        return sorted(before - set(self._by_hash.values()), key=lambda principal: principal.id)
-
-    def _accept(self, entry: KeyEntry) -> None:
-        """Keep the principals of secrets that stay as they are: their open streams go on."""
+    def accept(self, entry: KeyEntry) -> list[Principal]:
+        """Accept this key as it is now. Returns the principals that are accepted no longer; those of secrets that stay
+        as they are are kept: their open streams go on."""
         kept = {hash: self._by_hash[hash] for hash in self._by_id.get(entry.id, ())}
-        self._forget(entry.id)
+        self.forget(entry.id)
         for hash, ends_at_ms in entry.hashes:
             known = kept.get(hash)
             same = known is not None and (known.name, known.scopes, known.expires_at_ms, known.rate) == (
@@ -75,7 +65,8 @@ class KeyTable:
                 else Principal("key", entry.id, entry.name, entry.scopes, ends_at_ms, entry.rate)
             )  # fmt: skip
         self._by_id[entry.id] = tuple(hash for hash, _ in entry.hashes)
+        return [known for hash, known in kept.items() if self._by_hash.get(hash) is not known]
 
-    def _forget(self, id: str) -> None:
-        for hash in self._by_id.pop(id, ()):
-            del self._by_hash[hash]
+    def forget(self, id: str) -> list[Principal]:
+        """Accept this key no longer. Returns its principals."""
+        return [self._by_hash.pop(hash) for hash in self._by_id.pop(id, ())]

@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections import deque
 from collections.abc import Iterator
-from itertools import islice
+from contextlib import contextmanager
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,11 +121,20 @@ class AuditLog:
         task.add_done_callback(self._written)
 
     def read(self, after: int | None, limit: int) -> list[AuditEntry]:
-        """Entries with a higher sequence number, or the newest ones; oldest first."""
-        if after is None:
-            return [_decode(line) for line in deque(_lines(self._path), maxlen=limit)]
-        behind = (entry for entry in map(_decode, _lines(self._path)) if entry.sequence > after)
-        return list(islice(behind, limit))
+        """Entries with a higher sequence number, or the newest ones; oldest first. Costs what is returned."""
+        with _mapped(self._path) as trail:
+            end = trail.rfind(b"\n") + 1
+            if after is None:
+                begin = end
+                for _ in range(limit):
+                    begin = _line_start(trail, begin)
+            else:
+                begin = _behind(trail, end, after)
+                limit_end = begin
+                for _ in range(limit):
+                    limit_end = trail.find(b"\n", limit_end, end) + 1 or end
+                end = limit_end
+            return [_decode(line) for line in trail[begin:end].splitlines()]
 
     def verify(self) -> AuditStateReply:
         found = verify(self._path)
@@ -169,12 +178,42 @@ def _lines(path: Path) -> Iterator[bytes]:
                 yield line[:-1]
 
 
+@contextmanager
+def _mapped(path: Path) -> Iterator[mmap | bytes]:
+    """The bytes of the file, read where they are looked at."""
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            yield b""  # an empty file cannot be mapped
+            return
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as trail:
+            yield trail
+
+
+def _line_start(trail: mmap | bytes, end: int) -> int:
+    """Where the line begins that ends before this position."""
+    return trail.rfind(b"\n", 0, max(0, end - 1)) + 1
+
+
+def _behind(trail: mmap | bytes, end: int, sequence: int) -> int:
+    """Where the first entry with a higher sequence number begins: they ascend."""
+    low, high = 0, end
+    while low < high:
+        begin = _line_start(trail, (low + high) // 2 + 1)
+        stop = trail.find(b"\n", begin) + 1
+        if _decode(trail[begin : stop - 1]).sequence > sequence:
+            high = begin
+        else:
+            low = stop
+    return low
+
+
 def _cut_torn_line(path: Path) -> tuple[int, str]:
     """Remove an incomplete last line; return sequence number and hash of the last entry."""
     last, size = b"", 0
     if path.exists():
-        for line in _lines(path):
-            last, size = line, size + len(line) + 1
+        with _mapped(path) as trail:
+            size = trail.rfind(b"\n") + 1
+            last = trail[_line_start(trail, size) : max(0, size - 1)]
         if size != path.stat().st_size:
             os.truncate(path, size)
     if not last:

@@ -56,9 +56,8 @@ def run(
     # Each connection needs a file descriptor; the default soft limit of shells is far below the connection limit.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # Requests leave few reference cycles. Running the cyclic collector rarely saves 5 % of the CPU.
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(*limits.GC_THRESHOLDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings, member, on_ready or announce, watch))
 

@@ -8,11 +8,14 @@ accepted all the same, because clients behind one proxy share an address.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
+from penstock import limits
 from penstock.broker.audit import AuditTrail
 from penstock.broker.guarded import guarded_broker
 from penstock.broker.metering import Metering
@@ -71,7 +74,9 @@ class Authenticator:
         self.is_revoked: Callable[[bytes], bool] = lambda _: False
         """Whether a revocation list names a client certificate (PEM). The server sets it."""
         self._streams: dict[Principal, set[Callable[[], None]]] = {}
-        self._certificates: dict[tuple[str, ...], Principal] = {}
+        self._certificates: WeakValueDictionary[tuple[str, ...], Principal] = WeakValueDictionary()
+        """By the names of a certificate: those that were seen last, and those with open streams or tickets."""
+        self._last_certificates: OrderedDict[tuple[str, ...], Principal] = OrderedDict()
         broker.keys.attach(keys, self._end)
 
     # -- requests -----------------------------------------------------------------------------------------------------
@@ -195,7 +200,9 @@ class Authenticator:
         expires = min((key.expires_at for key, _ in found if key.expires_at), default=0)
         rate = next((parse_rate(key.rate) for key, _ in found if key.rate), None)
         principal = Principal("certificate", found[0][0].name, found[0][0].name, scopes, expires, rate)
-        self._certificates[names] = principal
+        self._certificates[names] = self._last_certificates[names] = principal
+        if len(self._last_certificates) > limits.CERTIFICATES_CACHED_MAX:
+            self._last_certificates.popitem(last=False)
         return principal
 
     def broker_for(self, principal: Principal) -> Broker:
@@ -242,7 +249,8 @@ class Authenticator:
     def end_expired(self) -> None:
         """End the streams of credentials whose time is over. Called every second."""
         now_ms = self._clock.now_ms()
-        self._end([each for each in self._streams if each.expires_at_ms and each.expires_at_ms <= now_ms])
+        if expired := [each for each in self._streams if each.expires_at_ms and each.expires_at_ms <= now_ms]:
+            self._end(expired)
         if self.login is not None:
             self.login.end_expired()
 
@@ -256,16 +264,16 @@ class Authenticator:
 
     def _changed_certificates(self) -> list[Principal]:
         """The principals of certificates whose keys have changed; the next request finds the new ones."""
-        before, self._certificates = self._certificates, {}
+        before, self._certificates = list(self._certificates.items()), WeakValueDictionary()
         ended = []
-        for names, principal in before.items():
+        for names, principal in before:
             try:
                 now = self._certified(names, self._clock.now_ms())
             except Unauthenticated:
                 ended.append(principal)
                 continue
             if (now.scopes, now.expires_at_ms) == (principal.scopes, principal.expires_at_ms):
-                self._certificates[names] = principal
+                self._certificates[names] = self._last_certificates[names] = principal
             else:
                 ended.append(principal)
         return ended

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from penstock.transports.http.edge import StoredBytes
 
 OTHER = "_other"
+SLICE = 500
+"""Queues that are added up between two turns of the event loop."""
 OPENMETRICS = b"application/openmetrics-text"
 _EOF = b"# EOF\n"
 
@@ -147,7 +149,8 @@ def _shown_queues(metrics: Metrics, names: list[str]) -> list[str]:
     most = limits.METRIC_QUEUES_MAX
     if len(names) <= most:
         return names
-    busiest = [name for name, _ in metrics.traffic.most_common(most)]
+    existing = set(names)
+    busiest = [name for name, _ in metrics.traffic.most_common() if name in existing]
     return list(dict.fromkeys([*busiest, *names[:most]]))[:most]
 
 
@@ -245,7 +248,9 @@ async def _add_others(lines: QueueLines, broker: Broker, shown: set[str]) -> Non
     totals: Counter[str] = Counter()
     states: Counter[str] = Counter()
     oldest_ms = 0
-    for row in await broker.stats.rows():
+    for at, row in enumerate(await broker.stats.rows()):
+        if at % SLICE == SLICE - 1:
+            await asyncio.sleep(0)
         if row.queue not in shown:
             totals.update(row.totals)
             states.update({field: getattr(row, field) for field in _STATES.values()})

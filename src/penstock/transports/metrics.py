@@ -15,6 +15,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
+from penstock import limits
 from penstock.broker.types import DeliveredRun, PublishedRun
 from penstock.cluster.peers import ExemplarReport, HistogramReport, MetricsReport, RecentCommits
 
@@ -169,6 +170,9 @@ class Metrics:
             self.traffic[run.queue] += run.count
             if run.duplicate:
                 self.duplicates += run.count
+        if len(self.traffic) > limits.METRIC_TRAFFIC_MAX:
+            # The names of queues that were deleted are among them, and would stay.
+            self.traffic = Counter(dict(self.traffic.most_common(limits.METRIC_TRAFFIC_MAX // 2)))
 
     def delivered(self, runs: Sequence[DeliveredRun], now_ms: int) -> None:
         # A lease that skips messages yields many short runs with one publish time; they are observed together.

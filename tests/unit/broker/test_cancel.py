@@ -222,11 +222,14 @@ def test_a_publish_that_is_refused_makes_no_queue():
     asyncio.run(run())
 
 
-def test_keys_are_found_in_blocks_that_grow_and_that_are_passed(monkeypatch):
-    """With blocks of 16 offsets: sorted while they fill, after a restart, and behind messages that are finished."""
+@pytest.mark.parametrize("merged_bits", [1, 2, 4])
+def test_keys_are_found_in_blocks_that_grow_and_that_are_passed(monkeypatch, merged_bits):
+    """With blocks of 16 offsets: sorted while they fill, merged, after a restart, and behind messages that are
+    finished."""
     monkeypatch.setattr("penstock.runtime.key_lookup.SHIFT", 4)
     monkeypatch.setattr("penstock.runtime.key_lookup.BLOCK", 16)
     monkeypatch.setattr("penstock.runtime.key_lookup.RESORT", 5)
+    monkeypatch.setattr("penstock.runtime.key_lookup.MERGED_BITS", merged_bits)
     chance = random.Random(4)
 
     async def run() -> None:
@@ -251,6 +254,8 @@ def test_keys_are_found_in_blocks_that_grow_and_that_are_passed(monkeypatch):
             lookup = box.host.loop.log.keys
             (blocks,) = lookup._blocks.values()
             assert len(blocks) > 10
-            assert lookup._sorted == sum(len(block.rows) for block in blocks.values())
+            each = {block.first: block for block in blocks.values()}
+            assert lookup._sorted == sum(len(block.rows) for block in each.values())
+            assert max(block.stop - block.first for block in each.values()) >= 16 << merged_bits
 
     asyncio.run(run())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from penstock import limits
 from penstock.batch import Batch, build
+from penstock.broker.metering import HeldMessages
 from penstock.broker.outstanding import OutstandingLeases
 from penstock.broker.types import DeliveredRun
+from penstock.pending import PendingReply
 from penstock.transports.grpc.delivery import messages_of, part_of, receipts_of, replies
 from penstock.wire.delivery import Settled, UniformResults
 
@@ -48,6 +51,30 @@ def test_extended_lease_stays_outstanding_until_its_new_deadline():
     for number in range(3_000):
         held.add([run_of(1, receipt=f"r1.0.{number + 100}.00000000000000ff.", deadline=number)], number)
     assert f"{PREFIX}0-0" in held.receipts()
+
+
+def test_messages_of_expired_leases_are_not_counted():
+    held = OutstandingLeases()
+    for number in range(10):
+        held.add([run_of(number + 1, receipt=f"r1.0.{number}.00000000000000ff.", deadline=100 * number)], 0)
+    held.settle([Settled("r1.0.2.00000000000000ff.0", "extended", deadline_at_ms=5_000)])
+    held.drop_expired(500)
+    assert len(held) == 3 + sum(range(6, 11)) and len(held.receipts()) == 6
+    held.drop_expired(4_999)
+    assert len(held) == 3
+    held.drop_expired(5_001)
+    assert len(held) == 0 and not held
+
+
+def test_principals_and_queues_without_leases_are_forgotten(monkeypatch):
+    monkeypatch.setattr(limits, "ADDRESSES_TRACKED_MAX", 20)
+    held = HeldMessages(lambda receipts: [0] * len(receipts))
+    for number in range(500):
+        waiting = PendingReply()
+        held.promise(waiting, 5, f"jwt:{number}", "queue a/b/c")
+        held.end_promise(waiting, f"jwt:{number}", "queue a/b/c")
+        held.add(f"jwt:{number}", [run_of(1)])
+    assert not held._promised and len(held._leases) <= 40
 
 
 # -- sizes of replies ---------------------------------------------------------------------------------------------

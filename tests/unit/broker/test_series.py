@@ -242,3 +242,18 @@ def test_percentiles_of_a_minute_are_recorded_and_unknown_without_traffic():
         assert group["ack_p99_ms"][0] == 9 and group["delivery_p50_ms"] == [None, None]
 
     run(story)
+
+
+def test_groups_that_were_deleted_are_forgotten():
+    async def story():
+        shard, blocks = FakeShard(), Blocks()
+        series = await opened(shard, blocks)
+        for number in range(5):
+            shard.only.groups = {"default": 7, f"group-{number}": 8 + number}
+            await series.sample(shard.minute)
+            shard.minute += HOUR
+        await series.sample(shard.minute)
+        keys = [group_key(shard.only.path, name) for name in ("default", "group-4")]
+        assert set(series._seen) == {shard.only.path, *keys}
+
+    run(story)

@@ -108,3 +108,20 @@ def test_handle_beyond_the_window_is_marked():
     ids.forget_before(6, 10, lambda _: True, 10)
     assert ids.get(b"far") == (-1, Place(7, 1, 99))
     assert [mark for _, _, mark, _, _ in ids.rows()] == [7 | KEPT]
+
+
+def test_every_one_of_many_ids_is_exact_and_no_other_is_known():
+    """Chunks are closed and buckets split many times; half of the ids come one by one."""
+    ids, count = ClientIds(), 5 * client_ids.CHUNK_IDS
+    for number in range(count // 2):
+        ids.add([b"id-%d" % number], number, Place(1, number, 3 * number))
+    for first in range(count // 2, count, 64):
+        ids.add([b"id-%d" % number for number in range(first, first + 64)], first, Place(2, first, 3 * first))
+    for log in (ids, reloaded(ids)):
+        assert len(log.chunks) >= 5 and len(log._buckets) > 1_000
+        for number in range(count):
+            single = number < count // 2
+            first = number if single else number - number % 64
+            place = Place(1 if single else 2, number, 3 * first + number - first)
+            assert log.get(b"id-%d" % number) == (first, place)
+            assert log.get(b"di-%d" % number) is None

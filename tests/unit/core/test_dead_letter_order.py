@@ -104,3 +104,15 @@ def test_partitions_are_merged_and_can_be_gone_on_with_from_anywhere(placed):
         assert [position_at(partitions, at, group) for at in range(len(own) + 1)] == [*own, None]
         for at in range(5):
             assert count_letters(partitions, group, at) == sum(position.dead_at <= at for position in own)
+
+
+def test_chunks_with_long_texts_are_not_joined():
+    """A chunk costs what its texts cost: a take may rewrite all of them."""
+    dead = DeadLetters()
+    for offset in range(60):
+        dead.put(0, offset, letter(offset, f"{offset:020}"))
+    for offset in range(60):
+        if offset % 4:
+            dead.take(0, offset)
+        assert all(len(chunk.texts) <= letter_chunks.TEXT_BYTES + 30 for chunk in dead.order(0).chunks)
+    assert [found.error for _, found in oldest_first([dead])] == [f"{offset:020}" for offset in range(0, 60, 4)]

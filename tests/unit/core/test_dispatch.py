@@ -253,7 +253,7 @@ def test_a_dead_letter_keeps_what_its_place_in_the_order_depends_on():
     assert partition.traits.stretches(512) == [(0, 512)]
     partition.traits.keep(0, 512, partition.live(keeps=False))
     assert [partition.traits.priority[offset] for offset in (0, 300)] == [1, 7]
-    assert len(partition.traits.priority.dump()) == 2
+    assert len(partition.traits.priority.capture()) == 2
 
 
 def test_queue_with_leased_messages_is_not_empty():

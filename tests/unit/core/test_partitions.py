@@ -24,6 +24,16 @@ def test_asking_by_number_makes_the_partition():
     assert len(queue.partitions.use_all()[1:]) == 3
 
 
+def test_partitions_can_be_counted_from_the_end():
+    queue = Queue(1, "a", QueueConfig(partitions=4))
+    queue.partitions[-1].end = 5
+    queue.partitions.append_blank()
+    assert queue.partitions[3].end == 5 and len(queue.partitions) == 5 and queue.partitions.is_blank(4)
+    for number in (5, -6):
+        with pytest.raises(IndexError):
+            queue.partitions[number]
+
+
 def test_blank_partition_refuses_changes():
     with pytest.raises(AssertionError):
         BLANK.end = 1

@@ -33,7 +33,7 @@ def test_a_column_is_a_list_with_holes(puts, bound):
     for first in range(0, end, 512):
         column.keep(first, first + 512, RangeSet([(end - 1, end)]))
     assert column[end - 1] == model[end - 1]
-    assert len(column.dump()) == 1
+    assert list(column.pages()) == [(end - 1) >> 8]
 
 
 def test_only_what_the_order_asks_for_is_kept_and_comes_back_from_a_dump():
@@ -50,10 +50,31 @@ def test_only_what_the_order_asks_for_is_kept_and_comes_back_from_a_dump():
         traits, again = Traits(config), Traits(config)
         traits.note(300, batch)
         assert {name for name, _ in traits.columns()} == names
-        again.load(traits.dump())
+        again.load(
+            {
+                name: [(at, cells.tobytes()) for at, cells in column.capture().items()]
+                for name, column in traits.columns()
+            }
+        )
         for name, column in again.columns():
             expected = {"priority": [3, -4], "key": [0, hash_of(b"k")], "tenant": [hash_of(b"t"), 0]}[name]
             assert [column[300], column[301]] == expected
+
+
+@given(PUTS, PUTS, st.integers(0, 3000))
+def test_a_capture_does_not_change(before, after, bound):
+    column, end = Column(), 0
+    for number, (gap, count) in enumerate(before + after):
+        if number == len(before):
+            captured = column.capture()
+            expected = {page: cells[:] for page, cells in captured.items()}
+        first = end + gap
+        column.put(first, array("q", range(first + 1, first + 1 + count)))
+        end = first + count
+        assert column[end - 1] == end
+    column.drop_below(min(bound, end - 1))
+    assert captured == expected
+    assert column.capture()[(end - 1) >> 8][(end - 1) & 255] == end
 
 
 def test_hashes_are_the_same_forever():

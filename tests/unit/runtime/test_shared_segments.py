@@ -39,6 +39,10 @@ async def payloads(box, queue: str) -> list[bytes]:
     return [message.payload[-1:] for message in await box.lease(queue, max=10)]
 
 
+def cached_pieces(box) -> int:
+    return len(box.host.loop.log.pieces._cached._cached)
+
+
 async def delete(box, queue: str) -> None:
     with pytest.raises(Conflict) as asked:
         await box.broker.queues.delete(parse_queue(queue))
@@ -51,9 +55,11 @@ def test_small_queues_share_one_segment(tmp_path):
             await fill(box)
             await seal(box)
             assert len(await segments(box)) == 1
+            assert not cached_pieces(box), "what was copied is not kept as if it had been asked for"
             await box.restart()
             for queue in QUEUES:
                 assert await payloads(box, queue) == [b"x", b"y"]
+            assert cached_pieces(box)
 
     asyncio.run(run())
 

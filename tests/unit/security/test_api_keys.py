@@ -51,7 +51,7 @@ def test_check_part_finds_every_changed_character(position, letter):
 @given(st.text())
 def test_any_text_is_a_key_or_refused_and_never_found(text):
     table = KeyTable(HASH_KEY)
-    table.replace([entry(table, ApiKey.new())])
+    table.accept(entry(table, ApiKey.new()))
     assert table.find(text, 0) is None
     with pytest.raises(InvalidRequest):
         parse_key(text)
@@ -59,7 +59,7 @@ def test_any_text_is_a_key_or_refused_and_never_found(text):
 
 def test_valid_key_is_found_until_it_expires():
     table, key = KeyTable(HASH_KEY), ApiKey.new()
-    table.replace([entry(table, key, ends_at_ms=1000)])
+    table.accept(entry(table, key, ends_at_ms=1000))
     found = table.find(key.text.reveal(), 999)
     assert found is not None and (found.id, found.name, found.scopes) == (key.id, "billing", SCOPES)
     assert table.find(key.text.reveal(), 1000) is None
@@ -67,13 +67,13 @@ def test_valid_key_is_found_until_it_expires():
 
 def test_same_id_with_another_secret_is_not_found():
     table, key = KeyTable(HASH_KEY), ApiKey.new()
-    table.replace([entry(table, key)])
+    table.accept(entry(table, key))
     assert table.find(ApiKey.new(key.id).text.reveal(), 0) is None
 
 
 def test_hashes_of_another_hash_key_are_worthless():
     table, other, key = KeyTable(HASH_KEY), KeyTable(Secret(b"k" * 32)), ApiKey.new()
-    table.replace([entry(other, key)])
+    table.accept(entry(other, key))
     assert table.find(key.text.reveal(), 0) is None
 
 
@@ -81,16 +81,17 @@ def test_both_secrets_are_accepted_during_a_rotation():
     table, old = KeyTable(HASH_KEY), ApiKey.new()
     new = ApiKey.new(old.id)
     hashes = ((table.hash(new.text.reveal()), 0), (table.hash(old.text.reveal()), 500))
-    table.replace([KeyEntry(old.id, "billing", SCOPES, hashes, None)])
+    table.accept(KeyEntry(old.id, "billing", SCOPES, hashes, None))
     assert table.find(old.text.reveal(), 499) and table.find(new.text.reveal(), 499)
     assert table.find(old.text.reveal(), 500) is None and table.find(new.text.reveal(), 500)
 
 
-def test_replace_returns_principals_that_ended_and_keeps_the_others():
+def test_principals_that_ended_are_returned_and_the_others_are_kept():
     table, gone, stays = KeyTable(HASH_KEY), ApiKey.new(), ApiKey.new()
-    table.replace([entry(table, gone), entry(table, stays)])
+    table.accept(entry(table, gone))
+    table.accept(entry(table, stays))
     before = table.find(stays.text.reveal(), 0)
-    ended = table.replace([entry(table, stays)])
+    ended = [*table.forget(gone.id), *table.accept(entry(table, stays))]
     assert [principal.id for principal in ended] == [gone.id]
     assert table.find(gone.text.reveal(), 0) is None
     assert table.find(stays.text.reveal(), 0) is before, "its open streams go on"
@@ -98,12 +99,13 @@ def test_replace_returns_principals_that_ended_and_keeps_the_others():
 
 def test_rate_of_a_key_is_that_of_its_principal():
     table, limited, free = KeyTable(HASH_KEY), ApiKey.new(), ApiKey.new()
-    table.replace([entry(table, limited, rate=parse_rate("2/s")), entry(table, free)])
+    table.accept(entry(table, limited, rate=parse_rate("2/s")))
+    table.accept(entry(table, free))
     principal = table.find(limited.text.reveal(), 0)
     assert principal.rate == Rate(2, "s") and table.find(free.text.reveal(), 0).rate is None
-    table.replace([entry(table, limited, rate=parse_rate("2/s"))])
+    table.accept(entry(table, limited, rate=parse_rate("2/s")))
     assert table.find(limited.text.reveal(), 0) is principal, "an unrelated change keeps the principal"
-    table.replace([entry(table, limited, rate=parse_rate("3/s"))])
+    table.accept(entry(table, limited, rate=parse_rate("3/s")))
     assert table.find(limited.text.reveal(), 0).rate == Rate(3, "s")
 
 

@@ -111,6 +111,28 @@ def test_refusals_are_sampled(tmp_path):
     assert 100 <= verify(tmp_path / "audit.log").entries <= 102
 
 
+def test_a_read_decodes_what_it_returns(tmp_path, monkeypatch):
+    path = tmp_path / "audit.log"
+    write(path, *(f"queue-{number:0{1 + number % 9}}" for number in range(3_000)))
+    decoded, decode = [], audit_log._decode
+    monkeypatch.setattr(audit_log, "_decode", lambda line: decoded.append(line) or decode(line))
+    log = AuditLog(path, SystemClock())
+    assert log._sequence == 3_000 and len(decoded) == 1
+    for after, limit in ((None, 1), (None, 7), (0, 10), (1, 1), (2_995, 3), (2_999, 10), (3_000, 10), (9_999, 10)):
+        decoded.clear()
+        expected = range(3_001 - limit, 3_001) if after is None else range(after + 1, min(after + limit, 3_000) + 1)
+        assert [entry.sequence for entry in log.read(after, limit)] == list(expected)
+        assert len(decoded) <= limit + 20
+    assert [entry.sequence for entry in log.read(None, 5_000)] == list(range(1, 3_001))
+    asyncio.run(log.close())
+
+
+def test_an_empty_trail_has_no_entries(tmp_path):
+    log = AuditLog(tmp_path / "audit.log", SystemClock())
+    assert log.read(None, 5) == log.read(0, 5) == []
+    asyncio.run(log.close())
+
+
 def test_a_writer_that_goes_away_does_not_let_the_next_entry_overtake(tmp_path, monkeypatch):
     sync, began, go_on = AuditLog._sync, threading.Event(), threading.Event()
 

@@ -80,7 +80,7 @@ def _queue_configured(shard: Shard, record: records.QueueConfigured) -> None:
 def _grow(queue: Queue) -> None:
     queue.growths.append([partition.end for partition in queue.partitions])
     while len(queue.partitions) < queue.config.partitions:
-        queue.partitions.append(None)
+        queue.partitions.append_blank()
         for group in queue.group_names:
             queue.partitions[-1].progress[group] = Progress(0)
     for membership in queue.memberships.values():

@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SHIFTS = (10, 16, 22, 28, 34, 40)
 """Bits of a due time that a stretch of each level spans: 1 s, 66 s, 70 min, 75 h, 199 days, 35 years."""
@@ -95,6 +95,8 @@ class Stretch:
 
 _NO_STRETCHES: tuple[dict[int, Stretch], ...] = tuple({} for _ in SHIFTS)
 _NO_KEYS: tuple[list[int], ...] = tuple([] for _ in SHIFTS)
+_NOT_OPENED: Any = (0,) * len(SHIFTS)
+_NO_ENTRIES: Any = ()
 """Shared by agendas without entries: most partitions have neither delays nor times to live."""
 
 
@@ -106,16 +108,16 @@ class Agenda:
     def __init__(self) -> None:
         self.count = 0
         """Messages, not entries."""
-        self._now: list[tuple[int, int, int]] = []
+        self._now: list[tuple[int, int, int]] = _NO_ENTRIES
         """Heap of what is due before the first stretch of the lowest level begins."""
         self._stretches = _NO_STRETCHES
         self._keys = _NO_KEYS
         """Per level, heap of the keys of its stretches: due >> shift."""
-        self._opened = [0] * len(SHIFTS)
+        self._opened: list[int] = _NOT_OPENED
         """Per level: stretches with a key below this are split, and what belongs there goes to lower levels."""
         self._window_until_ms = 0
         """When the next stretch is to be opened, if there is one by then."""
-        self._splitting: list[tuple[int, int, Piece]] = []
+        self._splitting: list[tuple[int, int, Piece]] = _NO_ENTRIES
         """Heap of (earliest due, tie breaker, piece) of stretches that were opened."""
         self._order = 0
         self._split_at_ms = 0
@@ -186,7 +188,9 @@ class Agenda:
         return stretch
 
     def _open(self, now_ms: int) -> None:
-        """Begin to split every stretch whose time is near."""
+        """Begin to split every stretch whose time is near. Called before the first entry is added."""
+        if self._opened is _NOT_OPENED:
+            self._opened, self._now, self._splitting = [*_NOT_OPENED], [], []
         following = []
         for level in range(1, len(SHIFTS)):
             shift, lead = SHIFTS[level], LEADS_MS[level]
@@ -264,7 +268,7 @@ class Agenda:
 
     def copy(self) -> tuple[list[tuple[int, int, int]], list[bytes], list[Chunk]]:
         """All of it as it is now: entries, entries as bytes, chunks. Costs a copy of memory, no walk over entries."""
-        return self._now.copy(), [flat.tobytes() for flat in self._flats()], list(self.chunks())
+        return list(self._now), [flat.tobytes() for flat in self._flats()], list(self.chunks())
 
     def restore(self, flat: array[int], chunks: list[Chunk], now_ms: int) -> None:
         """Put back what a copy held."""

@@ -21,6 +21,8 @@ CRUMBS = 4_096
 """Ranges from which on a set is kept as bits."""
 CRUMB_SPAN_MAX = 1_024
 """Offsets a range, on average, beyond which bits would take too much room: about a page each."""
+_NO_BOUNDS: Any = ()
+"""Shared by sets without ranges: a partition has many sets, and most of them are empty."""
 
 
 class RangeSet:
@@ -29,8 +31,8 @@ class RangeSet:
     crumbles = False
 
     def __init__(self, ranges: list[tuple[int, int]] | None = None):
-        self.starts: list[int] = []
-        self.stops: list[int] = []
+        self.starts: list[int] = _NO_BOUNDS
+        self.stops: list[int] = _NO_BOUNDS
         """Both are empty where the set is kept as bits."""
         self._bits: OffsetBits | None = None
         self.count = 0
@@ -47,9 +49,12 @@ class RangeSet:
                 self._bits.add(start, stop)
                 self.count = self._bits.count
                 return
+            self.count += stop - start
+            if starts is _NO_BOUNDS:
+                self.starts, self.stops = [start], [stop]
+                return
             starts.append(start)
             stops.append(stop)
-            self.count += stop - start
             if len(starts) > CRUMBS:
                 self._crumble()
             return
@@ -115,13 +120,13 @@ class RangeSet:
             bits = OffsetBits()
             for start, stop in self:
                 bits.add(start, stop)
-            self._bits, self.starts, self.stops = bits, [], []
+            self._bits, self.starts, self.stops = bits, _NO_BOUNDS, _NO_BOUNDS
 
     def _gather(self) -> None:
         """From bits to ranges, where so little is left that it cannot be many."""
         bits = self._bits
         if bits is not None and bits.count <= CRUMBS // 2:
-            self._bits = None
+            self._bits, self.starts, self.stops = None, [], []
             for start, stop in bits:
                 self.starts.append(start)
                 self.stops.append(stop)
@@ -224,7 +229,9 @@ class RangeSet:
 
     def copy(self) -> Self:
         twin = type(self)()
-        twin.starts, twin.stops, twin.count = self.starts.copy(), self.stops.copy(), self.count
+        if self.starts:
+            twin.starts, twin.stops = self.starts.copy(), self.stops.copy()
+        twin.count = self.count
         twin._bits = None if self._bits is None else self._bits.copy()
         return twin
 

@@ -62,6 +62,10 @@ class LetterChunk(PairChunk):
     def full(self) -> bool:
         return super().full or len(self.texts) >= TEXT_BYTES
 
+    def fits(self, other: PairChunk) -> bool:
+        assert isinstance(other, LetterChunk)
+        return super().fits(other) and len(self.texts) + len(other.texts) <= TEXT_BYTES // 2
+
     def letter(self, row: int) -> DeadLetter:
         first_at, last_at, key, attempts, budget, redriven, consumer, reason, error = _FIELDS.unpack_from(
             self.rows, row * ROW_BYTES
@@ -143,10 +147,17 @@ class LetterChunk(PairChunk):
 
     def _rewrite_texts(self) -> None:
         """Leave out texts that no letter has any more."""
-        letters = [self.letter(row) for row in range(len(self))]
+        before, rows = self.texts, self.rows
         self.rows, self.texts = bytearray(), bytearray()
-        for letter in letters:
-            self.rows += self._encoded(letter)
+        moved: dict[int, int] = {}
+        """Position before -> position now."""
+        for row in _FIELDS.iter_unpack(rows):
+            for position in row[-3:]:
+                if position not in moved:
+                    moved[position] = len(self.texts)
+                    (length,) = _LENGTH.unpack_from(before, position)
+                    self.texts += before[position : position + _LENGTH.size + length]
+            self.rows += _FIELDS.pack(*row[:-3], *[moved[position] for position in row[-3:]])
         self._removed = 0
 
 

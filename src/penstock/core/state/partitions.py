@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 
 
 class Partitions(Sequence["Partition"]):
-    __slots__ = ("_blank", "_make", "_used")
+    __slots__ = ("_blank", "_count", "_make", "_used")
 
     def __init__(self, make: Callable[[], Partition], blank: Partition, count: int):
         self._make = make
         self._blank = blank
-        self._used: list[Partition | None] = [None] * count
+        self._count = count
+        self._used: list[Partition | None] = []
+        """Up to the highest that is used; None for a blank one."""
 
     def __len__(self) -> int:
-        return len(self._used)
+        return self._count
 
     @overload
     def __getitem__(self, number: int) -> Partition: ...
@@ -32,18 +34,25 @@ class Partitions(Sequence["Partition"]):
 
     def __getitem__(self, number: int | slice) -> Partition | list[Partition]:
         if isinstance(number, slice):
-            return [self[each] for each in range(*number.indices(len(self._used)))]
-        partition = self._used[number]
+            return [self[each] for each in range(*number.indices(self._count))]
+        if number < 0:
+            number += self._count
+        partition = self._used[number] if 0 <= number < len(self._used) else None
         if partition is None:
-            partition = self._used[number] = self._make()
+            partition = self[number] = self._make()
         return partition
 
     def __setitem__(self, number: int, partition: Partition) -> None:
+        if not 0 <= number < self._count:
+            raise IndexError(f"there is no partition {number} of {self._count}")
+        self._used += [None] * (number + 1 - len(self._used))
         self._used[number] = partition
 
     def __iter__(self) -> Iterator[Partition]:
         for partition in self._used:
             yield partition if partition is not None else self._blank
+        for _ in range(len(self._used), self._count):
+            yield self._blank
 
     def used(self) -> Iterator[tuple[int, Partition]]:
         """(number, partition) of those that are used."""
@@ -53,19 +62,21 @@ class Partitions(Sequence["Partition"]):
 
     def use_all(self) -> Partitions:
         """Make all of them, to be changed."""
-        for number in range(len(self._used)):
+        for number in range(self._count):
             self[number]
         return self
 
-    def append(self, partition: Partition | None) -> None:
-        """Another one; None for a blank one."""
-        self._used.append(partition)
+    def append_blank(self) -> None:
+        """Another one."""
+        self._count += 1
 
     def replaced(self, partitions: Sequence[Partition | None]) -> Partitions:
         """These partitions; None for a blank one."""
-        twin = Partitions(self._make, self._blank, 0)
-        twin._used = list(partitions)
+        twin = Partitions(self._make, self._blank, len(partitions))
+        for number, partition in enumerate(partitions):
+            if partition is not None:
+                twin[number] = partition
         return twin
 
     def is_blank(self, number: int) -> bool:
-        return self._used[number] is None
+        return number >= len(self._used) or self._used[number] is None

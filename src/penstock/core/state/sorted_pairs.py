@@ -38,6 +38,10 @@ class PairChunk:
     def full(self) -> bool:
         return len(self.firsts) >= CHUNK_PAIRS
 
+    def fits(self, other: PairChunk) -> bool:
+        """True if the pairs of both are half of a chunk at most."""
+        return len(self) + len(other) <= CHUNK_PAIRS // 2
+
     def row(self, pair: Pair) -> int:
         """The row of this pair, or of the first one behind it."""
         first, second = pair
@@ -159,7 +163,7 @@ class SortedPairs(Generic[C]):
     def _join(self, at: int) -> None:
         """Join this chunk with the one behind it or before it, if the two leave room in one chunk."""
         for lower in (at, at - 1):
-            if 0 <= lower < len(self.chunks) - 1 and sum(map(len, self.chunks[lower : lower + 2])) <= CHUNK_PAIRS // 2:
+            if 0 <= lower < len(self.chunks) - 1 and self.chunks[lower].fits(self.chunks[lower + 1]):
                 self.chunks[lower].move(self.chunks[lower + 1], 0)
                 del self.chunks[lower + 1]
                 return

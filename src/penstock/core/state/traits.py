@@ -24,12 +24,14 @@ _MASK = _SIZE - 1
 class Column:
     """Integers by offset, in pages: what is far apart costs nothing in between."""
 
-    __slots__ = ("_low", "_pages")
+    __slots__ = ("_captured", "_low", "_pages")
 
     def __init__(self) -> None:
         self._pages: dict[int, array[int]] = {}
         self._low = 0
         """No page is below this one."""
+        self._captured = -1
+        """Pages up to this one may be in a capture, and are replaced instead of changed."""
 
     def __getitem__(self, offset: int) -> int:
         """0 also for messages whose traits were dropped."""
@@ -66,6 +68,9 @@ class Column:
                 if not self._pages:
                     self._low = page
                 cells = self._pages[page] = array("q", bytes(8 * _SIZE))
+            elif page <= self._captured:
+                cells = self._pages[page] = cells[:]
+                self._captured -= page == self._captured
             cells[begin : begin + count] = values[at : at + count]
             at += count
 
@@ -86,8 +91,11 @@ class Column:
             if page in self._pages and not wanted.overlaps(page << _SHIFT, (page + 1) << _SHIFT):
                 del self._pages[page]
 
-    def dump(self) -> list[tuple[int, bytes]]:
-        return [(page, cells.tobytes()) for page, cells in sorted(self._pages.items())]
+    def capture(self) -> dict[int, array[int]]:
+        """The pages as they are now. They do not change any more."""
+        pages = self._pages.copy()
+        self._captured = max(pages, default=-1)
+        return pages
 
 
 class Traits:
@@ -142,10 +150,6 @@ class Traits:
             if column is not None:
                 yield name, column
 
-    def dump(self) -> dict[str, list[tuple[int, bytes]]]:
-        """Page by page, with whatever else is on a page."""
-        return {name: column.dump() for name, column in self.columns()}
-
     def values(self, wanted: RangeSet) -> dict[str, list[tuple[int, list[int]]]]:
         """Range by range, only what is wanted: equal for equal states, whatever else a page still holds."""
         return {
@@ -154,7 +158,7 @@ class Traits:
         }
 
     def load(self, values: dict[str, list[tuple[int, bytes | list[int]]]]) -> None:
-        """Load the result of `dump` or `values`."""
+        """Load pages, or the result of `values`."""
         for name, pieces in values.items():
             column = Column()
             for at, piece in pieces:

@@ -10,6 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from penstock import limits
 from penstock.batch import Batch, build
+from penstock.broker.types import PublishedRun
 from penstock.transports.metrics import Metrics, commit_speed
 
 ORDERS = "default/default/orders"
@@ -77,11 +78,20 @@ def test_queues_over_the_limit_share_one_line(monkeypatch):
 
     shown = scrape(story)
     queues = set(re.findall(r'messages_published_total\S*queue="default/default/(.)', " ".join(shown)))
-    assert queues == {"e", "a"}
+    assert queues == {"e", "a", "b"}, "a queue that was deleted takes no place"
     other = 'namespace="_other",queue="_other"'
-    assert shown[f'penstock_queue_messages{{{other},state="inflight"}}'] == 4 * 2, "b, c, d and f"
-    assert shown[f"penstock_messages_acked_total{{{other}}}"] == 4 * 3
+    assert shown[f'penstock_queue_messages{{{other},state="inflight"}}'] == 3 * 2, "c, d and f"
+    assert shown[f"penstock_messages_acked_total{{{other}}}"] == 3 * 3
     assert shown[f"penstock_oldest_ready_message_age_seconds{{{other}}}"] == 1.5
+
+
+def test_busy_queues_that_were_deleted_are_forgotten(monkeypatch):
+    monkeypatch.setattr(limits, "METRIC_TRAFFIC_MAX", 10)
+    metrics = Metrics()
+    for number in range(100):
+        for count, name in ((1, f"queue-{number}"), (5, "busy")):
+            metrics.published([PublishedRun(0, name, 0, 0, count, 0, False, None)])
+    assert len(metrics.traffic) <= 10 and metrics.traffic["busy"] == 500
 
 
 def test_groups_over_the_limit_share_one_line(monkeypatch):
