@@ -269,7 +269,7 @@ def test_the_command(server, name, penstock_command):
     done = json.loads(penstock_command("redrive", name, "-f", "payload.n > 1", "--run", "-o", "json"))
     assert (done["status"], done["redriven"]) == ("finished", 2)
     assert "give one of" in penstock_command("delete", name, code=2)
-    assert "Aborted" in penstock_command("delete", name, "--all", input=b"n\n", code=1)
+    assert "nothing was changed" in penstock_command("delete", name, "--all", input=b"n\n", code=1)
     assert json.loads(penstock_command("delete", name, "--id", ids[0], "--yes", "-o", "json"))["deleted"] == 1
 
 
