@@ -80,7 +80,7 @@ def _port_in_use(name: str, address: Address, error: OSError) -> Finding:
 
 def _data_dir(directory: Path) -> Finding:
     there = _nearest_existing(directory)
-    if not os.access(there, os.W_OK | os.X_OK):
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         return Finding("data dir", "failed", f"{there} cannot be written to", "choose another one with --data-dir DIR")
     return Finding("data dir", "ok", str(directory) if directory.exists() else f"{directory} will be created")
 
