@@ -69,8 +69,8 @@ def test_connections_are_counted():
         assert 'penstock_connections{transport="grpc"} 1.0' in exposition(here)
         own = [("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.insecure_channel(here.target, options=own) as other:
-            await other.channel_ready()
-            assert 'penstock_connections{transport="grpc"} 2.0' in exposition(here)
+            await other.channel_ready()  # the client is ready a moment before the server has listed its connection
+            await here.until(lambda: 'penstock_connections{transport="grpc"} 2.0' in exposition(here))
         await here.until(lambda: 'penstock_connections{transport="grpc"} 1.0' in exposition(here))
 
     run(story)
